@@ -29,7 +29,8 @@ static void start_read(struct c10d *c);
 
 struct rdzv_now c10d_now(const struct c10d *c) {
     struct rdzv *r = c->rdzv;
-    struct rdzv_now now = {.monotonic_ms = rdzv_now_ms(r), .wall_us = clock_realtime_us()};
+    struct rdzv_now now = {
+        .monotonic_ms = rdzv_now_ms(r), .real_ms = (int64_t)uv_now(r->loop), .wall_us = clock_realtime_us()};
     now.judges_from_ms = now.monotonic_ms + rdzv_left_ms(r, now.monotonic_ms);
     if (now.judges_from_ms < c->listens_until_ms) {
         now.judges_from_ms = c->listens_until_ms;
@@ -157,6 +158,23 @@ static void on_member_change(struct c10d *c, bool left) {
     }
 }
 
+/* The place goes to another node once its lease is over: at once, or when workers have had their time to end. */
+static void on_cut_off(struct c10d *c) {
+    bool is_held = rdzv_machine_is_held(&c->machine);
+    int64_t silent_ms = (int64_t)uv_now(c->rdzv->loop) - c->machine.answered_ms;
+    if (c->in_barrier || c->ending) {
+        return; /* its workers have ended */
+    }
+    if (c->forming) {
+        c10d_round_abort(c);
+        c10d_feed(c, RDZV_EVENT_JOIN);
+        return;
+    }
+    rdzv_tell_change(c->rdzv, is_held ? RDZV_NODE_LEFT : RDZV_CUT_OFF,
+                     "this node has lost its place: the store of the rendezvous has been silent for %lld s",
+                     (long long)(silent_ms / 1000));
+}
+
 static void on_timeout(struct c10d *c) {
     char who[MUSTER_DETAIL_MAX / 2];
     (void)c10d_report_who(c, who, sizeof who);
@@ -189,6 +207,9 @@ static void obey(struct c10d *c, enum rdzv_verdict verdict) {
         break;
     case RDZV_VERDICT_NODE_ARRIVED:
         on_member_change(c, false);
+        break;
+    case RDZV_VERDICT_CUT_OFF:
+        on_cut_off(c);
         break;
     case RDZV_VERDICT_GIVEN_UP:
         log_warning("could not report this node's end to the rendezvous within close_timeout");
@@ -467,7 +488,9 @@ static void init_machine(struct c10d *c) {
         .last_call_given = o->conf.last_call_given,
         .close_timeout_ms = (int64_t)o->conf.close_timeout_ms,
         .keep_alive_interval_ms = (int64_t)o->conf.keep_alive_interval_ms,
-        .expiry_ms = (int64_t)(o->conf.keep_alive_interval_ms * o->conf.keep_alive_max_attempt),
+        .expiry_ms = (int64_t)rdzv_conf_silence_ms(&o->conf),
+        .hold_ms = (int64_t)rdzv_conf_hold_ms(&o->conf),
+        .stop_ms = (int64_t)o->stop_timeout_ms,
         .knows_departures = c->link && kv_client_offers_watch(c->client),
         .serves_others = c10d_store_server(c) != NULL,
     };

@@ -34,15 +34,21 @@ static bool is_served_elsewhere(const struct c10d *c) {
 
 /* ---- the host of the store ---- */
 
-/* A host that is done may go without a word. Who cannot go on without an answer waits no longer for it than for any
- * silent node. Whose workers run has time: the host may only have been away, and would then take who has given it up
- * for dead. */
+/* A host that is done may go without a word, and one that was silent for a lease may have gone. Who cannot go on
+ * without an answer waits no longer for either than for any silent node. Whose workers run has the time of its lease,
+ * since the host may only have been away, and would then take who has given it up for dead. */
 static void set_patience(struct c10d *c, bool needs_answer) {
     const struct rdzv_conf *conf = &c->rdzv->options.conf;
-    uint64_t silence_ms = conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
-    if (c->end.is_host_done && silence_ms < conf->read_timeout_ms) {
-        kv_client_set_timeout(c->client, needs_answer ? silence_ms : conf->read_timeout_ms);
+    const uint64_t silence_ms = rdzv_conf_silence_ms(conf), hold_ms = rdzv_conf_hold_ms(conf);
+    bool may_have_gone =
+        c->end.is_host_done || (int64_t)uv_now(c->rdzv->loop) >= rdzv_machine_lease_end_ms(&c->machine);
+    uint64_t patience_ms = conf->read_timeout_ms;
+    if (needs_answer && may_have_gone && silence_ms < patience_ms) {
+        patience_ms = silence_ms;
+    } else if (!needs_answer && hold_ms > patience_ms && rdzv_machine_lease_end_ms(&c->machine) != INT64_MAX) {
+        patience_ms = hold_ms;
     }
+    kv_client_set_timeout(c->client, patience_ms);
 }
 
 void c10d_end_needs_store(struct c10d *c) {

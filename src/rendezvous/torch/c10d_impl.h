@@ -116,8 +116,9 @@ struct c10d {
     struct exit_barrier barrier; /* may be over while this node still stays in it: c10d_end_serves_on() */
     bool barrier_passed;
     bool ending;
-    bool asking;       /* before leaving: who the others are */
-    bool silence_told; /* to people: of a member */
+    bool asking;             /* before leaving: who the others are */
+    int64_t silence_told_ms; /* to people, of a member, last; 0: it is not silent */
+    uint64_t store_told_ms;  /* the same of the store, by the loop's clock */
     bool is_spare_told;
     struct c10d_protocol protocol;
     struct c10d_end end;

@@ -153,15 +153,16 @@ int c10d_report_taken(const struct c10d *c) {
 void c10d_report_silent(struct c10d *c) {
     const struct rdzv_machine *m = &c->machine;
     char name[RDZV_NODE_TEXT_MAX];
-    if (m->has_silent && !c->silence_told) {
-        c->silence_told = true;
+    enum { TELL_MS = 60000 };
+    const int64_t now_ms = rdzv_now_ms(c->rdzv);
+    if (m->has_silent && (c->silence_told_ms == 0 || now_ms >= c->silence_told_ms + TELL_MS)) {
+        c->silence_told_ms = now_ms;
         log_warning(
-            "no sign of life from node %s for %lld s. The other nodes are too few for a world: it keeps its place "
-            "for %lld s more, and the workers run on",
-            rdzv_node_format(&m->silent, name), (long long)(m->settings.expiry_ms / 1000),
-            (long long)(m->settings.join_timeout_ms / 1000));
-    } else if (!m->has_silent && c->silence_told) {
-        c->silence_told = false;
+            "no sign of life from node %s for %lld s; it keeps its place, and its workers may run, for %lld s more",
+            rdzv_node_format(&m->silent, name), (long long)((now_ms - m->silent_since_ms) / 1000),
+            (long long)((m->kept_until_ms - now_ms) / 1000));
+    } else if (!m->has_silent && c->silence_told_ms > 0) {
+        c->silence_told_ms = 0;
         if (m->phase == RDZV_PHASE_MEMBER && m->told != RDZV_VERDICT_NODE_LEFT) {
             log_warning("all nodes of the world answer again");
         }

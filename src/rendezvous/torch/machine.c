@@ -10,6 +10,7 @@
 
 /* PyTorch's agents look once a second, and then stop their workers. */
 enum { ROLLBACK_MS = 5000, REREAD_MS = 1000, LINGER_MS = 3000, OPERATIONS_MAX = 8 };
+enum { MARGIN_PART = 8 }; /* of a lease: by then workers that must end have ended, on a busy machine as well */
 
 /* ---- conditions ---- */
 
@@ -211,15 +212,64 @@ static bool lingering(const struct rdzv_machine *m, struct rdzv_now now) {
     return round_goes_on_without(m) && self_is(m, RDZV_WAITING) && now.monotonic_ms < m->linger_until_ms;
 }
 
+/* ---- leases ---- */
+
+/* Without a member of the world, or one of a round of fixed size that is open, the others are too few for another. */
+static bool needs_each(const struct rdzv_machine *m) {
+    size_t listed = rdzv_state_count(&m->state, RDZV_LISTED);
+    return m->state.complete ? listed <= m->settings.min_nodes : m->settings.min_nodes == m->settings.max_nodes;
+}
+
+static bool all_are_ours(const struct rdzv_machine *m) {
+    for (size_t i = 0; i < m->state.member_count; i++) {
+        const struct rdzv_member *at = &m->state.members[i];
+        if ((at->lists & RDZV_PARTICIPANT) && rdzv_member_lease(at) == RDZV_LEASE_NONE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* It counts on its place for longer than a silence, and its workers run. */
+static bool is_held(const struct rdzv_machine *m, const struct rdzv_member *at) {
+    return m->state.complete && (at->lists & RDZV_PARTICIPANT) && rdzv_member_lease(at) == RDZV_LEASE_HOLD &&
+           m->settings.hold_ms > m->settings.expiry_ms;
+}
+
+bool rdzv_machine_is_held(const struct rdzv_machine *m) {
+    return m->answered == RDZV_LEASE_HOLD && needs_each(m) && m->settings.hold_ms > m->settings.expiry_ms;
+}
+
+int64_t rdzv_machine_lease_end_ms(const struct rdzv_machine *m) {
+    int64_t lease_ms = rdzv_machine_is_held(m) ? m->settings.hold_ms : m->settings.expiry_ms;
+    bool has_one = m->phase == RDZV_PHASE_MEMBER && m->answered_ms > 0 && all_are_ours(m);
+    return has_one ? m->answered_ms + lease_ms - lease_ms / MARGIN_PART : INT64_MAX;
+}
+
+static bool is_cut_off(const struct rdzv_machine *m, struct rdzv_now now) {
+    return m->told != RDZV_VERDICT_NODE_LEFT && now.real_ms >= rdzv_machine_lease_end_ms(m) &&
+           now.monotonic_ms >= now.judges_from_ms;
+}
+
+/* A heartbeat of this node's is in the store. */
+static void note_answer(struct rdzv_machine *m) {
+    const struct rdzv_member *self = rdzv_state_find(&m->state, &m->self);
+    if (self && (self->lists & RDZV_HEARTBEAT) && self->heartbeat_us == m->beat_us) {
+        m->answered_ms = m->beat_ms;
+        m->answered = rdzv_member_lease(self);
+    }
+}
+
 /* ---- operations on the local state ---- */
 
-static void set_heartbeat(struct rdzv_member *self, struct rdzv_now now) {
+static void set_heartbeat(const struct rdzv_machine *m, struct rdzv_member *self, struct rdzv_now now) {
+    enum rdzv_lease lease = needs_each(m) ? RDZV_LEASE_HOLD : RDZV_LEASE_SILENCE;
     self->lists |= RDZV_HEARTBEAT;
-    self->heartbeat_us = now.wall_us;
+    self->heartbeat_us = now.wall_us - now.wall_us % 1000 - 1000 + lease; /* never in the future */
 }
 
 static void keep_alive(struct rdzv_machine *m, struct rdzv_now now) {
-    set_heartbeat(rdzv_state_find(&m->state, &m->self), now);
+    set_heartbeat(m, rdzv_state_find(&m->state, &m->self), now);
 }
 
 /* Into exactly one list. */
@@ -227,7 +277,7 @@ static void move_to(struct rdzv_machine *m, enum rdzv_list list, struct rdzv_now
     struct rdzv_member *self = rdzv_state_insert(&m->state, &m->self);
     self->lists = (uint8_t)list;
     self->rank = 0;
-    set_heartbeat(self, now);
+    set_heartbeat(m, self, now);
 }
 
 static void participate(struct rdzv_machine *m, struct rdzv_now now) {
@@ -360,6 +410,9 @@ static void conclude(struct rdzv_machine *m, enum rdzv_verdict verdict) {
     case RDZV_VERDICT_NODE_ARRIVED:
         m->told = verdict;
         break;
+    case RDZV_VERDICT_CUT_OFF:
+        m->told = RDZV_VERDICT_NODE_LEFT;
+        break;
     case RDZV_VERDICT_CLOSED:
     case RDZV_VERDICT_TIMEOUT:
     case RDZV_VERDICT_TAKEN:
@@ -399,6 +452,11 @@ static void decide(struct rdzv_machine *m, struct rdzv_now now, struct rdzv_acti
     }
     out->write = dirty;
     m->writing = dirty;
+    const struct rdzv_member *self = rdzv_state_find(&m->state, &m->self);
+    if (dirty && self && (self->lists & RDZV_HEARTBEAT)) {
+        m->beat_us = self->heartbeat_us;
+        m->beat_ms = now.real_ms;
+    }
 }
 
 static bool is_silent(const struct rdzv_machine *m, const struct rdzv_member *at, struct rdzv_now now) {
@@ -417,14 +475,30 @@ static bool can_do_without_silent(const struct rdzv_machine *m, struct rdzv_now 
 }
 
 /* To stop this node's workers for a silent one would cost the attempt, and gain nothing: the next world would have to
- * wait for that node, or for another in its place. So a member of a world keeps its place as long as a world would be
- * waited for. It may come back before, and its workers may never have noticed. */
+ * wait for that node, or for another in its place. So a member that counts on its place keeps it, whoever else comes.
+ * It may come back before, and its workers may never have noticed. What an agent of PyTorch's counts on is not known:
+ * it keeps its place as long as a world would be waited for. */
 static bool keeps_place(const struct rdzv_machine *m, const struct rdzv_member *at, struct rdzv_now now) {
     bool is_in_world = m->phase == RDZV_PHASE_MEMBER && m->state.complete && m->state.round == m->joined_round &&
                        (at->lists & RDZV_PARTICIPANT);
+    if (rdzv_member_lease(at) != RDZV_LEASE_NONE) {
+        return is_held(m, at) &&
+               !rdzv_roster_is_silent(&m->roster, &at->node, m->settings.hold_ms + m->settings.stop_ms, now);
+    }
     return is_in_world &&
            !rdzv_roster_expired(&m->roster, at, m->settings.expiry_ms + m->settings.join_timeout_ms, now) &&
            !can_do_without_silent(m, now);
+}
+
+static void note_silent(struct rdzv_machine *m, const struct rdzv_member *at, struct rdzv_now now) {
+    const struct rdzv_sighting *s = rdzv_roster_find(&m->roster, &at->node);
+    if (!m->has_silent) {
+        m->silent = at->node;
+        m->silent_since_ms = s ? s->changed_ms : now.monotonic_ms;
+        m->kept_until_ms = m->silent_since_ms + (is_held(m, at) ? m->settings.hold_ms + m->settings.stop_ms
+                                                                : m->settings.expiry_ms + m->settings.join_timeout_ms);
+    }
+    m->has_silent = true;
 }
 
 /* Removes whoever has fallen silent. As in PyTorch this alone is not worth a write: it goes out with the next one.
@@ -440,8 +514,7 @@ static void sanitise(struct rdzv_machine *m, struct rdzv_now now) {
             continue;
         }
         if (keeps_place(m, at, now)) {
-            m->silent = m->has_silent ? m->silent : at->node;
-            m->has_silent = true;
+            note_silent(m, at, now);
             i++;
             continue;
         }
@@ -474,6 +547,7 @@ static void note_awaited(struct rdzv_machine *m) {
 static void synced(struct rdzv_machine *m, struct rdzv_now now) {
     m->synced = true;
     m->writing = false;
+    note_answer(m);
     rdzv_roster_observe(&m->roster, &m->state, now);
     if (m->state.has_deadline && m->state.deadline_us != m->last_call_us) {
         m->last_call_us = m->state.deadline_us;
@@ -567,6 +641,10 @@ static int64_t next_wake(const struct rdzv_machine *m, struct rdzv_now now) {
     if (self && (self->lists & RDZV_LISTED) && !m->state.closed) {
         earlier(&at, wall_to_monotonic(self->heartbeat_us + m->settings.keep_alive_interval_ms * 1000, now), now);
     }
+    if (rdzv_machine_lease_end_ms(m) != INT64_MAX && m->told != RDZV_VERDICT_NODE_LEFT) {
+        int64_t end_ms = now.monotonic_ms + rdzv_machine_lease_end_ms(m) - now.real_ms;
+        earlier(&at, end_ms > now.judges_from_ms ? end_ms : now.judges_from_ms, now);
+    }
     if (m->phase == RDZV_PHASE_JOINING && m->state.has_deadline) {
         int64_t last_call = m->last_call_seen_ms + m->settings.last_call_timeout_ms + 1;
         if (last_call > now.monotonic_ms) {
@@ -619,6 +697,10 @@ void rdzv_step(struct rdzv_machine *m, enum rdzv_event event, struct rdzv_now no
     } else if (late(m, now) && (ends || (m->phase == RDZV_PHASE_JOINING && !spare_without_place(m, now)))) {
         /* The store does not answer. (A spare has all the time of the job: only its heartbeat is on its way.) */
         out->verdict = ends ? RDZV_VERDICT_GIVEN_UP : RDZV_VERDICT_TIMEOUT;
+        conclude(m, out->verdict);
+    }
+    if (!out->write && out->verdict == RDZV_VERDICT_NONE && is_cut_off(m, now)) {
+        out->verdict = RDZV_VERDICT_CUT_OFF;
         conclude(m, out->verdict);
     }
     assert(!out->write || (m->writing && out->verdict == RDZV_VERDICT_NONE)); /* a verdict is on what is stored */

@@ -2,9 +2,10 @@
  *
  * The rules are PyTorch's (docs/rendezvous.md), so that its agents can take part. Three things are added: a whole move
  * is one write; rounds after the first close when everybody known to be alive has joined; members are told at once when
- * one of them is missing. A member that is silent keeps its place while there are too few for a world without it.
- * PyTorch's agents do not see that a member is missing, only that somebody waits; a node that leaves them `lingers` in
- * the wait list until they have left the round. No I/O, no clock; the two calls that allocate say so. */
+ * one of them is missing. A member that is silent keeps its place for as long as its last heartbeat says that it counts
+ * on it (enum rdzv_lease), and a member whose heartbeats are not stored gives it up before. PyTorch's agents do not see
+ * that a member is missing, only that somebody waits; a node that leaves them `lingers` in the wait list until they
+ * have left the round. No I/O, no clock; the two calls that allocate say so. */
 #ifndef RENDEZVOUS_MACHINE_H
 #define RENDEZVOUS_MACHINE_H
 
@@ -20,6 +21,8 @@ struct rdzv_settings {
     int64_t close_timeout_ms;
     int64_t keep_alive_interval_ms;
     int64_t expiry_ms;     /* keep_alive_interval x keep_alive_max_attempt */
+    int64_t hold_ms;       /* for how long a node that the others need keeps its place; 0: as expiry_ms */
+    int64_t stop_ms;       /* how long workers that are asked to end may take */
     bool knows_departures; /* the store takes out whoever is gone: who is listed is there */
     bool serves_others;    /* this node hosts the store: it is not refused a place, since the others need it */
 };
@@ -50,6 +53,7 @@ enum rdzv_verdict {
     RDZV_VERDICT_SPARE_RELEASED, /* closed while this node was a spare */
     RDZV_VERDICT_NODE_LEFT,      /* a member of this node's round is gone (maybe this node itself) */
     RDZV_VERDICT_NODE_ARRIVED,   /* somebody waits and there is a place */
+    RDZV_VERDICT_CUT_OFF,        /* this node's place may go to another one soon: its workers have to end */
     RDZV_VERDICT_DONE,           /* closed or left */
     RDZV_VERDICT_GIVEN_UP,       /* could not close or leave within close_timeout */
 };
@@ -75,6 +79,10 @@ struct rdzv_machine {
     int64_t barred_round;    /* complete, and nobody is let in any more: rdzv_machine_bar(); -1: none */
     bool has_silent;         /* a member of the world is silent, and keeps its place: there is no world without it */
     struct rdzv_node silent; /* then: which one, the first of them */
+    int64_t silent_since_ms, kept_until_ms; /* then, by the judge's clock */
+    int64_t beat_us, beat_ms; /* this node's last heartbeat that was sent, and when, by the loop's clock */
+    int64_t answered_ms;      /* when the last one was sent that is known to be stored; 0: none */
+    enum rdzv_lease answered; /* what that one says */
     /* What has been reported of this round: a departure is even after an arrival, since who still agrees on ranks, or
      * waits in the exit barrier, only minds the former. */
     enum rdzv_verdict told;
@@ -111,6 +119,12 @@ void rdzv_machine_bar(struct rdzv_machine *machine, struct rdzv_now now);
 bool rdzv_machine_is_spare(const struct rdzv_machine *machine);
 /* The node that has the only place of the job, and for which this one is refused; NULL: none. */
 const struct rdzv_node *rdzv_machine_holder(const struct rdzv_machine *machine);
+
+/* Its heartbeats are not stored any more: by when, on the loop's clock, its workers have to end. INT64_MAX: they need
+ * not, since an agent of torchrun's takes part, whose rules hold then. */
+int64_t rdzv_machine_lease_end_ms(const struct rdzv_machine *machine);
+/* Then: are they given time to end? Else the place may be taken as soon as the lease is over. */
+bool rdzv_machine_is_held(const struct rdzv_machine *machine);
 
 /* Decides. Allocates nothing, cannot fail. */
 void rdzv_step(struct rdzv_machine *machine, enum rdzv_event event, struct rdzv_now now, struct rdzv_actions *out);

@@ -84,6 +84,7 @@ static uint64_t rnd(struct sim *sim, uint64_t below) {
 
 static struct rdzv_now now_of(const struct sim *sim, const struct sim_node *node) {
     return (struct rdzv_now){.monotonic_ms = sim->now_ms,
+                             .real_ms = sim->now_ms,
                              .wall_us = INT64_C(1772600767000000) + sim->now_ms * 1000 + node->skew_us};
 }
 
@@ -306,6 +307,7 @@ static void act(struct sim *sim, int index, const struct rdzv_actions *actions) 
         break;
     case RDZV_VERDICT_NODE_LEFT:
     case RDZV_VERDICT_NODE_ARRIVED:
+    case RDZV_VERDICT_CUT_OFF:
         (void)post(sim, (int64_t)rnd(sim, 300), SIM_JOIN, index); /* workers are being stopped */
         break;
     case RDZV_VERDICT_DONE:

@@ -31,7 +31,7 @@ void begin(struct fixture *f, const struct rdzv_settings *with) {
 
 int setup(void **state) {
     struct fixture *f = calloc(1, sizeof *f);
-    f->now = (struct rdzv_now){.monotonic_ms = 1000000, .wall_us = WALL_US};
+    f->now = (struct rdzv_now){.monotonic_ms = 1000000, .real_ms = 1000000, .wall_us = WALL_US};
     rdzv_state_init(&f->stored);
     begin(f, &settings);
     *state = f;
@@ -48,6 +48,7 @@ int teardown(void **state) {
 
 void pass_ms(struct fixture *f, int64_t ms) {
     f->now.monotonic_ms += ms;
+    f->now.real_ms += ms;
     f->now.wall_us += ms * 1000;
 }
 

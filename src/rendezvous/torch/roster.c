@@ -139,6 +139,12 @@ bool rdzv_roster_expired(const struct rdzv_roster *roster, const struct rdzv_mem
     return !(s && s->renewed) && now.wall_us - member->heartbeat_us > limit_ms * 1000;
 }
 
+bool rdzv_roster_is_silent(const struct rdzv_roster *roster, const struct rdzv_node *node, int64_t limit_ms,
+                           struct rdzv_now now) {
+    const struct rdzv_sighting *s = rdzv_roster_find(roster, node);
+    return s && now.monotonic_ms >= now.judges_from_ms && now.monotonic_ms - s->changed_ms >= limit_ms;
+}
+
 bool rdzv_roster_all_joined(const struct rdzv_roster *roster, const struct rdzv_state *state, struct rdzv_now now) {
     for (size_t i = 0; i < roster->count; i++) {
         const struct rdzv_sighting *s = &roster->list[i];

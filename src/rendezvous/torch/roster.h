@@ -10,6 +10,7 @@
 struct rdzv_now {
     int64_t monotonic_ms;   /* the judge's clock (base/absence.h): for all deadlines */
     int64_t judges_from_ms; /* by it: nobody's silence is judged before, since this process or the store was away */
+    int64_t real_ms;        /* the loop's clock: for what this node owes the others, however long it was away */
     int64_t wall_us;        /* what is written into the state */
 };
 
@@ -52,6 +53,10 @@ void rdzv_roster_excuse(struct rdzv_roster *roster, int64_t away_ms, struct rdzv
 /* Has this member been silent for `limit_ms`, and may that be judged? */
 bool rdzv_roster_expired(const struct rdzv_roster *roster, const struct rdzv_member *member, int64_t limit_ms,
                          struct rdzv_now now);
+
+/* The same by what this node has seen itself, whatever clocks say. */
+bool rdzv_roster_is_silent(const struct rdzv_roster *roster, const struct rdzv_node *node, int64_t limit_ms,
+                           struct rdzv_now now);
 
 /* Is every node that is known to be alive a participant of `state`? */
 bool rdzv_roster_all_joined(const struct rdzv_roster *roster, const struct rdzv_state *state, struct rdzv_now now);

@@ -24,6 +24,16 @@ enum rdzv_list {
  * have gone for good, so that nobody waits for it. To PyTorch it is an expired heartbeat, which it drops. */
 #define RDZV_GRAVE_US INT64_C(0)
 
+/* What an agent of ours says in its heartbeats, which are whole milliseconds and so many microseconds: for how long
+ * after it this node counts on its place. To PyTorch's agents these are times as any others; one in 500 of theirs looks
+ * alike.
+ */
+enum rdzv_lease {
+    RDZV_LEASE_NONE = 0,    /* not one of ours */
+    RDZV_LEASE_SILENCE = 1, /* the others can go on without it */
+    RDZV_LEASE_HOLD = 2,    /* they can't */
+};
+
 struct rdzv_member {
     struct rdzv_node node;
     uint8_t lists;        /* bits of enum rdzv_list */
@@ -41,6 +51,12 @@ struct rdzv_state {
     size_t member_count;
     size_t member_capacity;
 };
+
+/* As the member's last heartbeat says. */
+static inline enum rdzv_lease rdzv_member_lease(const struct rdzv_member *member) {
+    int64_t mark = member->heartbeat_us % 1000;
+    return mark == RDZV_LEASE_SILENCE || mark == RDZV_LEASE_HOLD ? (enum rdzv_lease)mark : RDZV_LEASE_NONE;
+}
 
 /* An empty round 0 without members; nothing is allocated. */
 void rdzv_state_init(struct rdzv_state *state);
