@@ -218,10 +218,10 @@ soak-pauses: all ## SOAK_ARGS pause whole jobs of every backend for up to a minu
 soak-kill: all ## kill COUNT launchers (10000) in the middle of everything and look for survivors
 	@tests/proc/kill-agents $(or $(COUNT),10000) $(BUILD)
 
-# SEED=n NODES=n BACKEND=muster|c10d ENDPOINTS=1|2|3 PREEMPT=1 PAUSE=1 TRACE=1 COUNT=n
+# SEED=n NODES=n BACKEND=muster|c10d ENDPOINTS=1|2|3 PREEMPT=1 PAUSE=1 CUTS=1 STRICT=1 TRACE=1 COUNT=n
 SIM_ARGS = --seed $(or $(SEED),1) --count $(or $(COUNT),1) --nodes $(or $(NODES),0) \
-    $(if $(BACKEND),--backend $(BACKEND)) $(if $(ENDPOINTS),--endpoints $(ENDPOINTS)) $(if $(PREEMPT),--preempt) $(if $(PAUSE),--pause) \
-    $(if $(TRACE),--trace)
+    $(if $(BACKEND),--backend $(BACKEND)) $(if $(ENDPOINTS),--endpoints $(ENDPOINTS)) $(if $(PREEMPT),--preempt) $(if $(PAUSE),--pause) $(if $(CUTS),--cuts) \
+    $(if $(STRICT),--strict) $(if $(TRACE),--trace)
 
 .PHONY: sim sim-soak sim-program
 sim-program:

@@ -93,6 +93,13 @@ static void start_workers(struct sim_agent *agent) {
         agent->workers[i] = (struct sim_worker){.work = work, .end_ms = now_ms + (uint64_t)work.run_ms, .runs = true};
     }
     watch_workers(agent);
+    agent->callbacks->on_start(agent->ctx, agent);
+}
+
+bool sim_agent_runs_worker(const struct sim_agent *agent, uint32_t index) {
+    const struct sim_worker *worker = &agent->workers[index];
+    uint64_t now_ms = (uint64_t)(sim_monotonic_us(agent->host) / SIM_MS);
+    return agent->runs && index < agent->worker_count && worker->runs && worker->end_ms > now_ms;
 }
 
 static void signal_workers(struct sim_agent *agent) {

@@ -31,6 +31,8 @@ struct sim_agent;
 struct sim_agent_callbacks {
     struct sim_work (*work)(void *ctx, struct sim_agent *agent);
     void (*on_world)(void *ctx, struct sim_agent *agent, const struct rdzv_world *world);
+    /* Its workers have been started. */
+    void (*on_start)(void *ctx, struct sim_agent *agent);
     /* A transition has been made: agent->machine has changed. */
     void (*on_step)(void *ctx, struct sim_agent *agent, enum agent_state before, const struct agent_event *event);
     /* It reports what the job has failed of, as its rendezvous knows it. */
@@ -74,6 +76,8 @@ void sim_agent_start(struct sim_agent *agent, struct sim_host *host, const struc
 void sim_agent_signal(struct sim_agent *agent);                     /* SIGTERM */
 void sim_agent_preempt(struct sim_agent *agent, uint64_t grace_ms); /* its node will be taken away */
 void sim_agent_fail(struct sim_agent *agent);                       /* its first worker does */
+/* Has it not come to its end? Its agent may learn of that later. */
+bool sim_agent_runs_worker(const struct sim_agent *agent, uint32_t index);
 /* Its workers end well within `within_ms`, if they run. */
 void sim_agent_hurry(struct sim_agent *agent, int64_t within_ms);
 /* After its process has ended, has been killed, or has vanished with its host (its files are closed already then). */

@@ -451,7 +451,8 @@ void sim_judge_world(struct sim_judge *judge, const struct sim_agent *agent, con
     }
     if (world->group_rank < round->world.group_world_size) {
         struct sim_judge_seat *seat = &round->seats[world->group_rank];
-        must(!seat->is_taken, "two members have one rank");
+        bool may_be_taken = judge->is_static && !judge->promises.one_of_a_rank; /* by the one that was replaced */
+        must(!seat->is_taken || may_be_taken, "two members have one rank");
         *seat = (struct sim_judge_seat){.agent = agent->host->index,
                                         .life = agent->life,
                                         .is_taken = true,
@@ -648,6 +649,9 @@ void sim_judge_exit(struct sim_judge *judge, const struct sim_agent *agent, int 
     const struct sim_judge_agent *mine = account(judge, agent);
     enum agent_outcome outcome = agent->machine.outcome;
     must(!judge->has_pauses || code == 0, "a pause has ended an agent badly");
+    if (code != 0) {
+        sim_judge_bad_end(judge);
+    }
     must((code == 0) == (outcome == AGENT_OUTCOME_SUCCESS || outcome == AGENT_OUTCOME_SPARE) &&
              (code == AGENT_EXIT_PREEMPTED) == (outcome == AGENT_OUTCOME_PREEMPTED),
          "a wrong exit code");

@@ -42,7 +42,16 @@ struct sim_judge_agent {
     bool was_reset;  /* a connection of its host */
 };
 
+/* What a backend keeps to so far (sim_world.c): of the rest the judge says nothing. */
+struct sim_judge_promises {
+    bool one_of_a_rank; /* no two workers of one rank run at the same time */
+    bool cuts;          /* a cut that is over before `hold` costs nothing, in a job that needs all its nodes */
+    bool resets;        /* so does a connection that breaks, or is forgotten */
+};
+
 struct sim_judge {
+    struct sim_judge_promises promises;
+    bool has_short_cuts, has_short_resets; /* nothing goes wrong but such ones: no restart, and all ends well */
     bool is_c10d, is_static;
     bool has_pauses;     /* nothing goes wrong but that hosts get no time for a while: no restart, and all ends well */
     bool was_paused;     /* then: one has been */
@@ -84,6 +93,10 @@ void sim_judge_report(struct sim_judge *judge, const struct sim_agent *agent);
 void sim_judge_exit(struct sim_judge *judge, const struct sim_agent *agent, int code);
 /* Before it is cleared. `silently`: its host has gone with it. */
 void sim_judge_death(struct sim_judge *judge, const struct sim_agent *agent, bool silently);
+/* Its workers have been started (sim_judge_cuts.c). */
+void sim_judge_workers(struct sim_judge *judge, const struct sim_agent *agent);
+/* Its exit code is no success. */
+void sim_judge_bad_end(struct sim_judge *judge);
 /* The host, or its network, does not work as it should until then. */
 void sim_judge_disturbed(struct sim_judge *judge, const struct sim_host *host, int64_t until_us);
 void sim_judge_reset(struct sim_judge *judge, const struct sim_host *host); /* a connection of its */

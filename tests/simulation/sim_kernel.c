@@ -139,6 +139,17 @@ void sim_trace(const char *format, ...) {
 
 /* ---- hosts ---- */
 
+int64_t sim_time_of(const struct sim_host *host, int64_t at_us) {
+    int64_t shown_us = at_us - host->monotonic_offset_us, time_us = shown_us;
+    if (host->fast_ppm != 0) {
+        time_us = shown_us * SIM_S / (SIM_S + host->fast_ppm);
+        while (time_us + time_us * host->fast_ppm / SIM_S < shown_us) {
+            time_us++;
+        }
+    }
+    return time_us;
+}
+
 struct sim_host *sim_host_at(uint32_t addr) {
     if (addr >> 24 == 127) {
         return sim_kernel.current;

@@ -32,6 +32,7 @@ struct sim_host {
     uint32_t addr; /* 10.0.0.1 and so on, in host order */
     bool is_up;    /* has power; its kernel answers */
     int64_t wall_offset_us, monotonic_offset_us;
+    int64_t fast_ppm; /* its monotonic clock runs faster than time by so many millionths; negative: slower */
     int64_t stalled_since_us, stalled_until_us; /* its process gets no time in between */
     uint16_t next_port;
     int pid;                    /* of the process that runs, or ran last */
@@ -50,6 +51,7 @@ struct sim_network {
     int64_t delay_us, jitter_us; /* one way */
     uint32_t late_one_in;        /* of so many deliveries one is lost and sent again, which takes its time; 0: none */
     bool splits;                 /* what is sent at once arrives in pieces */
+    bool backs_off;              /* what a blocked path holds back is sent again after longer and longer pauses */
     uint32_t ghost_one_in;       /* of so many connections one is opened twice, the second time for nobody; 0: none */
     int64_t slow_us;             /* what is on its way for so long is noted */
     size_t window_bytes;         /* that a connection holds in one direction */
@@ -105,8 +107,10 @@ static inline int64_t sim_wall_us(const struct sim_host *host) {
     return sim_kernel.now_us + host->wall_offset_us;
 }
 static inline int64_t sim_monotonic_us(const struct sim_host *host) {
-    return sim_kernel.now_us + host->monotonic_offset_us;
+    return sim_kernel.now_us + host->monotonic_offset_us + sim_kernel.now_us * host->fast_ppm / SIM_S;
 }
+/* When that clock shows `at_us`, or a moment later. */
+int64_t sim_time_of(const struct sim_host *host, int64_t at_us);
 
 /* ---- lists ---- */
 
@@ -171,6 +175,8 @@ struct sim_file {
     bool gives_up;         /* its end is to be a reset */
     bool wants_room;       /* a send found none */
     bool has_unheard;      /* has sent since the other side vanished */
+    bool is_forgotten;     /* by something between the hosts: nothing more gets through */
+    bool is_refused;       /* by it as well: who sends is told that there is no such connection */
     int64_t heard_us;      /* when bytes have arrived last */
     int64_t arrival_us;    /* of the last thing sent to it */
     int64_t keep_alive_us; /* silence after which the kernel gives up */
@@ -210,6 +216,9 @@ void sim_trouble_vanish(struct sim_host *host); /* no power: nobody is told */
 void sim_trouble_return(struct sim_host *host); /* power again: what still comes in is refused */
 void sim_trouble_block(const struct sim_host *from, const struct sim_host *to, int64_t until_us);
 void sim_trouble_reset(const struct sim_host *host, uint64_t choice); /* one of its connections */
+/* Something between the two hosts forgets their connections: nothing more gets through on them, new ones work.
+ * `refuses`: who sends on one is told so, by a reset. */
+void sim_trouble_forget(const struct sim_host *one, const struct sim_host *other, bool refuses);
 
 /* ---- loops (sim_loop.c) ---- */
 

@@ -58,7 +58,7 @@ static int64_t first_timer_us(const struct sim_loop *loop) {
     if (loop->timer_count == 0) {
         return INT64_MAX;
     }
-    int64_t due_us = (int64_t)loop->timers[0]->timeout * SIM_MS - loop->host->monotonic_offset_us;
+    int64_t due_us = sim_time_of(loop->host, (int64_t)loop->timers[0]->timeout * SIM_MS);
     return due_us > sim_kernel.now_us ? due_us : sim_kernel.now_us;
 }
 

@@ -21,7 +21,7 @@ struct settings {
     uint64_t seed, count;
     uint32_t nodes, endpoints, beats;
     int64_t delay_us;
-    bool c10d, muster, statics, traces, measures, progresses, preempts, pauses;
+    bool c10d, muster, statics, traces, measures, progresses, preempts, pauses, cuts, is_strict;
     bool ends_at_first; /* violation */
 };
 
@@ -76,6 +76,8 @@ static void run_one(const struct settings *s, uint64_t seed, enum rdzv_backend b
                                         .endpoint_count = s->endpoints,
                                         .preempts = s->preempts,
                                         .pauses = s->pauses,
+                                        .cuts = s->cuts,
+                                        .is_strict = s->is_strict,
                                         .traces = s->traces};
     struct sim_world_result result;
     running = options;
@@ -86,12 +88,14 @@ static void run_one(const struct settings *s, uint64_t seed, enum rdzv_backend b
     if (result.violation) {
         totals->violations++;
         (void)printf("VIOLATION backend=%s seed=%" PRIu64 " nodes=%u time=%.6f s step=%" PRIu64 ": %s\n"
-                     "  replay: make sim SEED=%" PRIu64 " NODES=%u BACKEND=%s%s TRACE=1\n",
+                     "  replay: make sim SEED=%" PRIu64 " NODES=%u BACKEND=%s%s%s TRACE=1\n",
                      backend_name(backend), seed, result.node_count, (double)result.end_us / (double)SIM_S,
                      result.events, result.violation, seed, s->nodes, backend_name(backend),
                      s->preempts ? " PREEMPT=1"
                      : s->pauses ? " PAUSE=1"
-                                 : "");
+                     : s->cuts   ? " CUTS=1"
+                                 : "",
+                     s->is_strict ? " STRICT=1" : "");
         (void)fflush(stdout);
     }
 }
@@ -179,7 +183,7 @@ static int measure(const struct settings *s, enum rdzv_backend backend) {
 static int usage(void) {
     (void)fputs(
         "usage: simulation [--seed N] [--count N] [--nodes N] [--backend muster|c10d|static] [--trace] [--progress]\n"
-        "                  [--first] [--endpoints 1|2|3] [--preempt | --pause]\n"
+        "                  [--first] [--endpoints 1|2|3] [--preempt | --pause | --cuts] [--strict]\n"
         "       simulation --measure --nodes N [--backend muster|c10d] [--endpoints 1] [--delay MS]\n"
         "                  [--beats N]\n",
         stderr);
@@ -209,6 +213,10 @@ static bool parse(int argc, char **argv, struct settings *s) {
             s->preempts = true;
         } else if (strcmp(name, "--pause") == 0) {
             s->pauses = true;
+        } else if (strcmp(name, "--cuts") == 0) {
+            s->cuts = true;
+        } else if (strcmp(name, "--strict") == 0) {
+            s->is_strict = true;
         } else if (strcmp(name, "--backend") == 0 && i + 1 < argc) {
             name = argv[++i];
             s->c10d = strcmp(name, "c10d") == 0;

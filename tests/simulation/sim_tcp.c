@@ -16,7 +16,8 @@ enum {
     PORT_LAST = 60999,
     LOOPBACK_US = 10,
     PIECES_MAX = 4,
-    RESENT_AFTER_US = 200000
+    RESENT_AFTER_US = 200000,
+    RESENT_AFTER_MAX_US = 120000000
 };
 
 static void trace(const struct sim_file *file, const char *what) {
@@ -60,13 +61,29 @@ static int64_t next_arrival_us(struct sim_file *to, const struct sim_host *from)
     return to->arrival_us;
 }
 
+/* When the first of what is held back is sent once more on a way that is open again. What follows it comes with it. */
+static int64_t resent_us(const struct sim_file *to, int64_t open_us) {
+    if (!sim_kernel.network.backs_off || to->arrival_us >= open_us) {
+        return open_us;
+    }
+    int64_t at_us = sim_kernel.now_us;
+    for (int64_t pause_us = RESENT_AFTER_US; at_us < open_us;) {
+        at_us += pause_us;
+        pause_us = 2 * pause_us < RESENT_AFTER_MAX_US ? 2 * pause_us : RESENT_AFTER_MAX_US;
+    }
+    return at_us;
+}
+
 /* What arrives now is held back if the way is blocked: false then, and it comes again. */
 static bool gets_through(struct sim_file *to, sim_event_fn *fn, uint64_t token) {
     const struct sim_host *from = to->peer ? to->peer->host : NULL;
+    if (to->is_forgotten) {
+        return false;
+    }
     if (!from || !is_blocked(from, to->host)) {
         return to->host->is_up;
     }
-    int64_t at = blocked_until_us(from, to->host) + draw_delay_us(from, to->host);
+    int64_t at = resent_us(to, blocked_until_us(from, to->host)) + draw_delay_us(from, to->host);
     to->arrival_us = at > to->arrival_us ? at : to->arrival_us;
     sim_post(to->arrival_us, fn, to, token);
     return false;
@@ -98,6 +115,12 @@ static void on_end(void *subject, uint64_t token) {
         file->in_end = true;
         sim_file_changed(file);
     }
+}
+
+/* What lies between the hosts knows nothing of this connection. */
+static void on_refused_bytes(void *subject, uint64_t token) {
+    (void)token;
+    sim_tcp_break(subject, ECONNRESET);
 }
 
 static void post_reset(struct sim_file *to, const struct sim_host *from) {
@@ -217,6 +240,9 @@ ssize_t sim_tcp_send(struct sim_file *file, const void *bytes, size_t len) {
     if (to->host->is_up || to->is_open) {
         keep(to, bytes, taken);
         post_pieces(to, file->host, taken);
+    }
+    if (file->is_refused) {
+        sim_post(sim_kernel.now_us + draw_delay_us(file->host, to->host), on_refused_bytes, file, 0);
     }
     return (ssize_t)taken;
 }

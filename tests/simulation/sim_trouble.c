@@ -20,8 +20,9 @@ static bool is_between(const struct sim_file *file, const struct sim_host *one, 
 static bool hears_nothing(const struct sim_file *file) {
     const struct sim_kernel *k = &sim_kernel;
     const struct sim_host *a = file->host, *b = file->peer->host;
-    return !b->is_up || (k->blocked_until_us && (k->blocked_until_us[a->index * k->host_count + b->index] > k->now_us ||
-                                                 k->blocked_until_us[b->index * k->host_count + a->index] > k->now_us));
+    return !b->is_up || file->is_forgotten ||
+           (k->blocked_until_us && (k->blocked_until_us[a->index * k->host_count + b->index] > k->now_us ||
+                                    k->blocked_until_us[b->index * k->host_count + a->index] > k->now_us));
 }
 
 static void on_given_up(void *subject, uint64_t token) {
@@ -90,6 +91,17 @@ void sim_trouble_block(const struct sim_host *from, const struct sim_host *to, i
         struct sim_file *file = file_at(i);
         if (is_between(file, from, to) || is_between(file, to, from)) {
             watch_silence(file, until_us);
+        }
+    }
+}
+
+void sim_trouble_forget(const struct sim_host *one, const struct sim_host *other, bool refuses) {
+    for (size_t i = 0; i < sim_kernel.file_count; i++) {
+        struct sim_file *file = file_at(i);
+        if (is_between(file, one, other) || is_between(file, other, one)) {
+            file->is_forgotten = true;
+            file->is_refused = refuses;
+            watch_silence(file, INT64_MAX);
         }
     }
 }

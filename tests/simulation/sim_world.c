@@ -19,6 +19,25 @@ enum {
     WINDOW_OF_SLOW_BYTES = 16384
 };
 
+/* What each backend keeps to so far (docs/simulation.md). Muster's with one endpoint and with several. */
+enum judged { JUDGED_C10D, JUDGED_STATIC, JUDGED_MUSTER, JUDGED_MUSTER_LIST, JUDGED_COUNT };
+
+static const struct sim_judge_promises promises[JUDGED_COUNT] = {
+    [JUDGED_C10D] = {.one_of_a_rank = false, .cuts = false, .resets = false},
+    [JUDGED_STATIC] = {.one_of_a_rank = false, .cuts = true, .resets = true},
+    [JUDGED_MUSTER] = {.one_of_a_rank = false, .cuts = false, .resets = false},
+    [JUDGED_MUSTER_LIST] = {.one_of_a_rank = true, .cuts = false, .resets = false},
+};
+
+static struct sim_judge_promises promises_of(const struct sim_world *world) {
+    enum judged judged = world->options.backend == RDZV_BACKEND_C10D     ? JUDGED_C10D
+                         : world->options.backend == RDZV_BACKEND_STATIC ? JUDGED_STATIC
+                         : world->endpoint_count > 1                     ? JUDGED_MUSTER_LIST
+                                                                         : JUDGED_MUSTER;
+    const struct sim_judge_promises all = {.one_of_a_rank = true, .cuts = true, .resets = true};
+    return world->options.is_strict ? all : promises[judged];
+}
+
 /* ---- options ---- */
 
 static const char *const role_names[SIM_JUDGE_ROLE_COUNT] = {"trainer", "reader"};
@@ -111,6 +130,9 @@ static void draw_options(struct sim_world *world) {
         world->conf.max_membership_changes = RDZV_UNLIMITED;
         world->max_restarts = 0;
     }
+    if (world->options.cuts) {
+        sim_world_draw_cut_job(world);
+    }
     draw_nodes(world);
 }
 
@@ -119,7 +141,8 @@ static void draw_endpoints(struct sim_world *world) {
     struct sim_random random = sim_random_of(world->options.seed, 'e');
     uint32_t drawn = world->is_calm || sim_random_one_in(&random, 2) ? 1 : ENDPOINTS_MAX;
     uint32_t wanted = world->options.endpoint_count ? world->options.endpoint_count : drawn;
-    wanted = wanted > world->node_count ? (uint32_t)world->node_count : wanted;
+    uint32_t first_count = (uint32_t)(world->node_count - world->cuts.late_count);
+    wanted = wanted > first_count ? first_count : wanted;
     world->endpoint_count = world->options.backend == RDZV_BACKEND_MUSTER ? wanted : 1;
 }
 
@@ -139,7 +162,7 @@ static struct sim_agent_options options_of(const struct sim_world *world, size_t
                                                  .role = role_names[world->roles[index]],
                                                  .min_nodes = world->min_nodes,
                                                  .max_nodes = world->max_nodes,
-                                                 .node_rank = is_static(world) ? (uint32_t)index : 0,
+                                                 .node_rank = is_static(world) ? world->node_ranks[index] : 0,
                                                  .local_world_size = world->workers[index],
                                                  .share_store = true,
                                                  .max_restarts = world->max_restarts,
@@ -164,6 +187,9 @@ static struct sim_work draw_work(void *ctx, struct sim_agent *agent) {
     struct sim_random *random = &world->work[agent->host->index];
     if (world->is_calm) {
         return (struct sim_work){.run_ms = 1000000, .stop_ms = 1};
+    }
+    if (world->options.cuts) {
+        return sim_world_cut_work(world, agent->host->index);
     }
     bool calm = sim_kernel.now_us >= world->calm_us;
     struct sim_work work = {.run_ms = calm ? sim_random_between(random, 100, HURRY_MS)
@@ -243,6 +269,11 @@ static void on_world(void *ctx, struct sim_agent *agent, const struct rdzv_world
     }
 }
 
+static void on_start(void *ctx, struct sim_agent *agent) {
+    struct sim_world *world = ctx;
+    sim_judge_workers(&world->judge, agent);
+}
+
 static void on_step(void *ctx, struct sim_agent *agent, enum agent_state before, const struct agent_event *event) {
     struct sim_world *world = ctx;
     sim_judge_step(&world->judge, agent, before, event);
@@ -266,8 +297,12 @@ static void on_exit_of(void *ctx, struct sim_agent *agent, int code) {
     sim_post(sim_kernel.now_us, on_gone, world, agent->host->index);
 }
 
-static const struct sim_agent_callbacks callbacks = {
-    .work = draw_work, .on_world = on_world, .on_step = on_step, .on_report = on_report, .on_exit = on_exit_of};
+static const struct sim_agent_callbacks callbacks = {.work = draw_work,
+                                                     .on_world = on_world,
+                                                     .on_start = on_start,
+                                                     .on_step = on_step,
+                                                     .on_report = on_report,
+                                                     .on_exit = on_exit_of};
 
 void sim_world_start(void *subject, uint64_t index) {
     struct sim_world *world = subject;
@@ -303,7 +338,9 @@ static void take_rooms(struct sim_world *world) {
     world->work = sim_memory_take(world->node_count * sizeof *world->work);
     world->workers = sim_memory_take(world->node_count * sizeof *world->workers);
     world->roles = sim_memory_take(world->node_count * sizeof *world->roles);
+    world->node_ranks = sim_memory_take(world->node_count * sizeof *world->node_ranks);
     for (size_t i = 0; i < world->node_count; i++) {
+        world->node_ranks[i] = (uint32_t)i;
         world->work[i] = sim_random_of(world->options.seed, 1000000 + i);
     }
 }
@@ -313,6 +350,7 @@ static void give_rooms(struct sim_world *world) {
     sim_memory_give(world->work);
     sim_memory_give(world->workers);
     sim_memory_give(world->roles);
+    sim_memory_give(world->node_ranks);
 }
 
 static void set_judge(struct sim_world *world) {
@@ -320,6 +358,7 @@ static void set_judge(struct sim_world *world) {
     int64_t delay_us = sim_kernel.network.delay_us + sim_kernel.network.jitter_us;
     delay_us = sim_kernel.network.late_one_in ? 4 * delay_us + SIM_S / 5 : delay_us;
     world->judge = (struct sim_judge){
+        .promises = promises_of(world),
         .server_count = world->endpoint_count,
         .is_c10d = world->options.backend == RDZV_BACKEND_C10D,
         .is_static = is_static(world),
@@ -371,6 +410,9 @@ static void begin(struct sim_world *world) {
     world->random = sim_random_of(options->seed, 'w');
     world->node_count =
         options->node_count ? options->node_count : (size_t)sim_random_between(&world->random, 2, NODES_DRAWN_MAX);
+    if (options->cuts) {
+        sim_world_draw_late(world);
+    }
     take_rooms(world);
     draw_options(world);
     draw_endpoints(world);
@@ -382,12 +424,12 @@ static void begin(struct sim_world *world) {
     }
     sim_kernel_begin(options->seed, world->node_count, &network);
     set_judge(world);
-    for (size_t i = 0; i < world->node_count; i++) {
+    for (size_t i = 0; i < world->node_count - world->cuts.late_count; i++) {
         int64_t at_us = world->is_calm ? (int64_t)i : sim_random_between(&world->random, 0, 8000) * SIM_MS;
         sim_post(at_us, sim_world_start, world, i);
     }
-    if (options->pauses) {
-        sim_world_draw_pauses(world);
+    if (options->pauses || options->cuts) {
+        options->cuts ? sim_world_draw_cuts(world) : sim_world_draw_pauses(world);
         sim_post(world->calm_us, on_calm, world, 0);
     } else if (!world->is_calm) {
         sim_world_draw_troubles(world);

@@ -24,6 +24,8 @@ struct sim_world_options {
     uint32_t beats;   /* when measuring: keep_alive_max_attempt; 0: as it is */
     bool preempts;    /* nodes are taken away */
     bool pauses;      /* nothing goes wrong but this: hosts get no time for a while */
+    bool cuts;        /* hosts cannot reach each other for a while, and what else goes wrong then */
+    bool is_strict;   /* what a backend does not keep to yet is judged as well */
     bool traces;
 };
 

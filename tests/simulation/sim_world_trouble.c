@@ -2,23 +2,14 @@
  * when the calm begins. */
 #include "sim_world_impl.h"
 
-enum trouble {
-    TROUBLE_KILL,    /* the agent's process */
-    TROUBLE_VANISH,  /* its host loses power */
-    TROUBLE_STALL,   /* its process gets no time for a while */
-    TROUBLE_ISOLATE, /* nothing comes or goes */
-    TROUBLE_DEAFEN,  /* nothing arrives */
-    TROUBLE_MUTE,    /* nothing leaves */
-    TROUBLE_CUT,     /* between two hosts */
-    TROUBLE_SPLIT,   /* two halves */
-    TROUBLE_RESET,   /* a connection */
-    TROUBLE_CLOCK,   /* the wall clock jumps */
-    TROUBLE_SIGNAL,  /* SIGTERM */
-    TROUBLE_PREEMPT, /* the node will be taken away */
-    TROUBLE_KIND_COUNT,
+enum {
+    TROUBLES_A_NODE = 2,
+    SERVER_SPARED_OF = 4,
+    RARE_OF = 4,
+    BACK_MS_MAX = 15000,
+    LASTS_MS_MAX = 30000,
+    KEEP_ALIVE_S = 120 /* net/socket.c */
 };
-
-enum { TROUBLES_A_NODE = 2, SERVER_SPARED_OF = 4, RARE_OF = 4, BACK_MS_MAX = 15000, LASTS_MS_MAX = 30000 };
 
 /* A token: which trouble, which host, how long. */
 static uint64_t token_of(enum trouble kind, uint64_t host, int64_t lasts_us) {
@@ -105,6 +96,31 @@ static void stall(struct sim_host *host, int64_t until_us) {
     host->stalled_until_us = until_us > host->stalled_until_us ? until_us : host->stalled_until_us;
 }
 
+/* Connections on which nobody sends are found to be dead when keep-alive gives them up. */
+static void forget(struct sim_world *world, uint64_t index, bool refuses) {
+    const struct sim_host *host = &sim_kernel.hosts[index];
+    for (uint64_t other = 0; other < world->node_count; other++) {
+        if (other != index) {
+            sim_trouble_forget(host, &sim_kernel.hosts[other], refuses);
+        }
+    }
+    sim_judge_disturbed(&world->judge, host, sim_kernel.now_us + KEEP_ALIVE_S * SIM_S);
+    world->judge.agents[index].was_reset = true;
+}
+
+static void end_workers(struct sim_agent *agent, enum trouble kind) {
+    if (!agent->runs || agent->has_ended || agent->machine.state != AGENT_STATE_RUNNING ||
+        agent->host->stalled_until_us > sim_kernel.now_us) {
+        return;
+    }
+    if (kind == TROUBLE_FAIL) {
+        sim_agent_fail(agent);
+    } else {
+        sim_kernel.current = agent->host;
+        sim_agent_hurry(agent, 1);
+    }
+}
+
 static void on_trouble(void *subject, uint64_t token) {
     struct sim_world *world = subject;
     enum trouble kind = (enum trouble)(token >> 56);
@@ -154,9 +170,20 @@ static void on_trouble(void *subject, uint64_t token) {
             sim_agent_preempt(agent, (uint64_t)(lasts_us / SIM_MS));
         }
         break;
-    case TROUBLE_KIND_COUNT:
+    case TROUBLE_FORGET:
+    case TROUBLE_REFUSE:
+        forget(world, index, kind == TROUBLE_REFUSE);
+        break;
+    case TROUBLE_FAIL:
+    case TROUBLE_SUCCEED:
+        end_workers(agent, kind);
         break;
     }
+}
+
+void sim_world_post_trouble(struct sim_world *world, int64_t at_us, enum trouble kind, uint64_t host,
+                            int64_t lasts_us) {
+    sim_post(at_us, on_trouble, world, token_of(kind, host, lasts_us));
 }
 
 /* Of the host that serves the rendezvous the job depends: it is spared in most seeds. */
