@@ -25,7 +25,7 @@ enum judged { JUDGED_C10D, JUDGED_STATIC, JUDGED_MUSTER, JUDGED_MUSTER_LIST, JUD
 static const struct sim_judge_promises promises[JUDGED_COUNT] = {
     [JUDGED_C10D] = {.one_of_a_rank = false, .cuts = false, .resets = false},
     [JUDGED_STATIC] = {.one_of_a_rank = false, .cuts = true, .resets = true},
-    [JUDGED_MUSTER] = {.one_of_a_rank = false, .cuts = false, .resets = false},
+    [JUDGED_MUSTER] = {.one_of_a_rank = true, .cuts = true, .resets = true},
     [JUDGED_MUSTER_LIST] = {.one_of_a_rank = true, .cuts = false, .resets = false},
 };
 

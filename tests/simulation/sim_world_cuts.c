@@ -72,6 +72,7 @@ void sim_world_draw_cut_job(struct sim_world *world) {
     struct sim_cuts *cuts = &world->cuts;
     int64_t longest_s = sim_random_one_in(&random, 4) ? HOLD_S_MAX : HOLD_S_SHORT_MAX;
     cuts->hold_ms = sim_random_between(&random, HOLD_S_MIN, longest_s) * 1000;
+    world->conf.hold_timeout_ms = (uint64_t)cuts->hold_ms;
     world->conf.static_timeout_ms =
         (uint64_t)sim_random_between(&random, STATIC_TIMEOUT_S_MIN, STATIC_TIMEOUT_S_MAX) * 1000;
     if (sim_random_one_in(&random, 2)) { /* else a newcomer may not wait for so long */

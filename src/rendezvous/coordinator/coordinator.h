@@ -167,6 +167,8 @@ struct coordinator_member *coordinator_find(const struct coordinator *coordinato
 /* What `send` is handed for it; another connection has taken its session over. */
 void *coordinator_session(const struct coordinator_member *member);
 void coordinator_set_session(struct coordinator_member *member, void *session);
+/* Where its process listens while it lives: the port, and the address, a numeric one or a name. 0: nowhere. */
+uint16_t coordinator_member_port(const struct coordinator_member *member, char host[COORDINATOR_NAME_BYTES_MAX + 1]);
 /* For people: nothing has been heard of it since then, and it keeps its place until then. `until_ms` 0: it is heard
  * again. */
 void coordinator_note_silent(struct coordinator *coordinator, struct coordinator_member *member, int64_t since_ms,

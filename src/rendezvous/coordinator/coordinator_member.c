@@ -119,6 +119,12 @@ const char *coordinator_member_name(const struct coordinator_member *member, cha
     return out;
 }
 
+uint16_t coordinator_member_port(const struct coordinator_member *member, char host[COORDINATOR_NAME_BYTES_MAX + 1]) {
+    (void)str_format(host, COORDINATOR_NAME_BYTES_MAX + 1, "%.*s", (int)member->addr.len,
+                     (const char *)member->addr.data);
+    return member->uses_agent_store ? member->store_port : 0;
+}
+
 static void append(struct coordinator_list *list, struct coordinator_member *member) {
     member->previous = list->last;
     member->next = NULL;

@@ -268,6 +268,7 @@ static void take_over(struct coordinator_server *server, struct agent *agent, st
     agent->told_lease_ms = before->told_lease_ms;
     agent->granted_ms = coordinator_server_now_ms(server);
     coordinator_resend_init(&before->resend);
+    coordinator_knock_stop(before);
     before->member = NULL;
     coordinator_set_session(agent->member, agent);
 }
@@ -595,6 +596,7 @@ static size_t serve(void *ctx, struct kv_connection *connection, const uint8_t *
 }
 
 static void free_agent(struct coordinator_server *server, struct agent *agent) {
+    coordinator_knock_stop(agent);
     coordinator_status_clients_forget(&server->status_clients, &agent->status_client);
     coordinator_resend_done(&agent->resend);
     tls_stream_free(agent->tls);
@@ -607,11 +609,29 @@ void coordinator_server_forget(struct coordinator_server *server, struct agent *
     free_agent(server, agent);
 }
 
-/* No word of its end has come, and it was told that its place is kept: its session may be resumed. */
-static bool outlives(const struct coordinator_server *server, const struct agent *agent) {
+/* No word of its end has come, and it was told that its place is kept: its session may be resumed. With several
+ * endpoints an agent ends its workers as soon as its connection is reset, unless its place is held. */
+static bool outlives(struct coordinator_server *server, struct agent *agent) {
     const struct kv_connection *connection = agent->connection;
-    return agent->member && !agent->is_broken && agent->lease_ms > server->silence_ms &&
-           !kv_guest_peer_has_ended(connection) && !kv_guest_peer_has_reset(connection);
+    bool is_held = agent->lease_ms > server->silence_ms;
+    if (!agent->member || agent->is_broken || kv_guest_peer_has_ended(connection)) {
+        return false;
+    }
+    if (!kv_guest_peer_has_reset(connection)) {
+        return is_held;
+    }
+    return coordinator_is_at_work(agent->member) && (is_held || !server->has_rivals) &&
+           coordinator_knock_begin(server, agent);
+}
+
+void coordinator_server_lose_ended(struct coordinator_server *server, struct agent *agent) {
+    struct coordinator_member *member = agent->member;
+    agent->member = NULL;
+    coordinator_never_returns(member);
+    coordinator_gone(server->coordinator, member, kv_slice_of(NULL, 0), coordinator_server_now_ms(server));
+    coordinator_server_forget(server, agent);
+    note_history(server);
+    set_timer(server);
 }
 
 static void detach(struct agent *agent) {

@@ -22,7 +22,8 @@ struct agent {
     int64_t told_lease_ms;             /* as it was told last */
     uint64_t session;                  /* as its JOIN names it */
     struct coordinator_resend resend;
-    bool is_broken; /* its agent has broken the protocol, or cannot be kept */
+    struct coordinator_knock *knock; /* its machine is asked whether its process is still there; NULL: it is not */
+    bool is_broken;                  /* its agent has broken the protocol, or cannot be kept */
     struct coordinator_line line;
     struct coordinator_status_client status_client; /* it wants to know, and will not join */
     struct tls_stream *tls;                         /* NULL: it speaks without */
@@ -87,7 +88,17 @@ void coordinator_silence_acknowledged(struct agent *agent, uint64_t lease_ms);
 /* When its workers have ended, should nothing more be heard of it. */
 int64_t coordinator_silence_works_until_ms(const struct coordinator_server *server, const struct agent *agent);
 
+/* ---- coordinator_knock.c: was a connection reset by the end of its process? ---- */
+
+/* Asks its machine; coordinator_server_lose_ended() follows if so. False: that cannot be asked. */
+bool coordinator_knock_begin(struct coordinator_server *server, struct agent *agent);
+/* Nobody wants to know any more. */
+void coordinator_knock_stop(struct agent *agent);
+
 /* ---- coordinator_server.c ---- */
+
+/* The process of its agent has ended. Frees it. */
+void coordinator_server_lose_ended(struct coordinator_server *server, struct agent *agent);
 
 /* Its connection has ended, and it has no member: frees it. */
 void coordinator_server_forget(struct coordinator_server *server, struct agent *agent);

@@ -50,6 +50,7 @@ static void drop_silent(struct coordinator_server *server, struct agent *agent, 
     char why[64];
     struct coordinator_member *member = agent->member;
     set_silent(server, agent, false);
+    coordinator_knock_stop(agent);
     agent->member = NULL;
     (void)status_fail(MUSTER_ETIMEOUT, "its agent has been silent for %lld ms", (long long)(now_ms - agent->heard_ms));
     if (agent->connection) {

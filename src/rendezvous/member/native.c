@@ -170,13 +170,18 @@ static unsigned ask(struct participant *p) {
 
 /* ---- what the coordinator says ---- */
 
+/* This node is in a world, and its agent has not been told. */
+static bool is_untold(const struct native *n) {
+    return n->admission || n->awaits_answer;
+}
+
 static void on_admitted(void *ctx, int status) {
     struct native *n = ctx;
     admission_client_close(n->admission);
     n->admission = NULL;
-    if (status == MUSTER_OK) {
+    if (status == MUSTER_OK && !n->awaits_answer) {
         rdzv_release_world(n->part.rdzv);
-    } else {
+    } else if (status != MUSTER_OK) {
         participant_fail(&n->part, status);
     }
 }
@@ -214,9 +219,15 @@ static void let_go(struct participant *p) {
 }
 
 static void entered(struct participant *p, const struct coordinator_world *world) {
-    of(p)->engine[0] = '\0';
-    native_reach_arrived(of(p));
-    request_admission(of(p), world);
+    struct native *n = of(p);
+    n->engine[0] = '\0';
+    n->awaits_answer = !native_has_rivals(n) && native_reach_is_overdue(n);
+    if (n->awaits_answer) { /* it was away, and the coordinator may have gone on without it meanwhile */
+        rdzv_hold_world(p->rdzv);
+        (void)native_reach_ask_alive(n);
+    }
+    native_reach_arrived(n);
+    request_admission(n, world);
 }
 
 static void end_way(struct participant *p) {
@@ -282,13 +293,24 @@ static void tell_engine(struct native *n) {
     }
 }
 
+/* The world that was told stands. */
+static void note_answer(struct native *n) {
+    if (n->awaits_answer && !native_reach_is_overdue(n)) {
+        n->awaits_answer = false;
+        if (!n->admission) {
+            rdzv_release_world(n->part.rdzv);
+        }
+    }
+}
+
 void native_heard(struct native *n, const struct coordinator_message *message) {
     if (message->kind == COORDINATOR_HEARD) {
+        note_answer(n);
         tell_engine(n);
     }
     if (message->kind == COORDINATOR_PROPOSE) {
         on_propose(n, message);
-    } else if (message->kind == COORDINATOR_CHANGE && n->part.phase == PARTICIPANT_MEMBER && n->admission) {
+    } else if (message->kind == COORDINATOR_CHANGE && n->part.phase == PARTICIPANT_MEMBER && is_untold(n)) {
         join_before_told(n);
     } else {
         participant_heard(&n->part, message);
@@ -304,7 +326,7 @@ static const char *name_place(const struct native *n, char out[NET_HOST_MAX + 8]
 }
 
 static void lose_place(struct native *n, enum rdzv_change change, const char *why) {
-    if (n->admission) {
+    if (is_untold(n)) {
         join_before_told(n);
         return;
     }
@@ -380,7 +402,7 @@ static void lose_coordinator(struct native *n, int status) {
         r->lost = (int)r->at;
         r->lost_ms = native_now_ms(n);
     }
-    if (n->admission) {
+    if (is_untold(n)) {
         join_before_told(n);
         return;
     }
@@ -411,7 +433,9 @@ static void detach(struct native *n) {
 static void lost_while_member(struct native *n, int status) {
     struct native_reach *r = &n->reach;
     bool is_silent = status == MUSTER_ETIMEOUT;
-    if (n->part.is_host_done && !n->admission) {
+    /* Silence alone: its node stays while others need it, and may form a world with those that it has. */
+    bool may_go_on = is_silent && !native_reach_is_held(n);
+    if (n->part.is_host_done && !is_untold(n) && !may_go_on) {
         detach(n);
     } else if (native_has_rivals(n)) {
         lose_coordinator(n, status);
@@ -526,6 +550,7 @@ static int start(struct rdzv *r) {
 /* ---- the agent's calls ---- */
 
 static void drop_admission(struct native *n) {
+    n->awaits_answer = false;
     admission_client_close(n->admission);
     n->admission = NULL;
 }

@@ -76,7 +76,9 @@ struct native {
     struct tls_context *tls;                   /* for agents and coordinators; NULL: none */
     struct admission_server *admission_server; /* of the workers' store, with a secret */
     bool is_detached;                          /* the coordinator has gone with its node, which was done */
-    struct admission_client *admission;        /* to the workers' store of another node, while it is being asked for */
+    bool awaits_answer; /* the world was told so long ago that its place may be another node's: it begins with the next
+                         * answer to a sign of life */
+    struct admission_client *admission; /* to the workers' store of another node, while it is being asked for */
     struct kv_server *worker_store;
     uint16_t store_port;
     uint64_t identity[2];
@@ -123,6 +125,8 @@ void native_reach_give_up(struct native *n);
 bool native_reach_may_be_given_up(const struct native *n);
 /* The coordinator keeps this node's place beyond the silence: the others can't go on without it. */
 bool native_reach_is_held(const struct native *n);
+/* The last answer to a sign of life is so old that this node may have lost its place. */
+bool native_reach_is_overdue(const struct native *n);
 /* What is connected there has not said a word yet: it may be no coordinator. */
 bool native_reach_is_mute(const struct native *n);
 bool native_reach_is_loopback(const struct native *n);

@@ -51,7 +51,8 @@ static uint64_t silence_ms(const struct native *n) {
 /* How long this node may go on after the last ALIVE that was answered: not for as long as the coordinator keeps its
  * place, since that may go to another node when the time is over. */
 static uint64_t lease_length_ms(const struct native *n) {
-    bool has_place = n->reach.lease_ms > 0 && n->part.phase != PARTICIPANT_JOINING;
+    bool is_over = n->part.phase == PARTICIPANT_BARRIER && n->part.is_host_done; /* nobody minds its end */
+    bool has_place = n->reach.lease_ms > 0 && n->part.phase != PARTICIPANT_JOINING && !is_over;
     uint64_t lease_ms = has_place ? n->reach.lease_ms : silence_ms(n);
     return lease_ms - lease_ms / MARGIN_PART;
 }
@@ -234,6 +235,10 @@ int native_reach_start(struct native *n, const struct coordinator_server_options
     return rc ? rc : check_hosting(n);
 }
 
+bool native_reach_is_overdue(const struct native *n) {
+    return lease_now_ms(n) >= n->reach.answered_ms + silence_ms(n) - silence_ms(n) / MARGIN_PART;
+}
+
 bool native_reach_may_be_given_up(const struct native *n) {
     return lease_now_ms(n) >= n->reach.answered_before_ms + lease_length_ms(n);
 }
@@ -271,7 +276,8 @@ static void on_beat(uv_timer_t *timer);
 
 /* An ALIVE that is not answered for so long: is there another way? */
 static uint64_t redial_ms(const struct native *n) {
-    uint64_t interval_ms = n->part.rdzv->options.conf.keep_alive_interval_ms, slow_ms = 2 * n->reach.trip_ms;
+    uint64_t interval_ms = n->part.rdzv->options.conf.keep_alive_interval_ms;
+    uint64_t slow_ms = 2 * n->reach.trip_ms < silence_ms(n) ? 2 * n->reach.trip_ms : silence_ms(n);
     return n->reach.alive_ms + (interval_ms > slow_ms ? interval_ms : slow_ms);
 }
 

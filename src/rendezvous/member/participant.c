@@ -48,6 +48,7 @@ static void on_late(uv_timer_t *timer) {
         log_warning("not all nodes have ended within %d s of this one: waiting no longer",
                     RDZV_BARRIER_TIMEOUT_MS / 1000);
         p->phase = PARTICIPANT_DONE;
+        p->waited_in_vain = true;
         rdzv_tell_barrier_done(p->rdzv);
     } else {
         participant_end(p);
@@ -348,10 +349,13 @@ void participant_barrier(struct rdzv *r) {
 
 bool participant_say_farewell(struct participant *p, bool close_job) {
     (void)uv_timer_stop(rdzv_timer(p->rdzv, RDZV_TIMER_REPORT));
+    close_job = close_job && !p->waited_in_vain; /* they go on */
     p->phase = PARTICIPANT_ENDING; /* also after a failure: the way may serve others, and has its own end */
-    const struct coordinator_message message = {.kind = close_job ? COORDINATOR_CLOSE : COORDINATOR_LEAVE,
-                                                .has_failed =
-                                                    close_job && !p->rdzv->succeeded && p->membership.stop_by_ms == 0,
-                                                .text = kv_slice_text(close_job ? "" : "the node was told to end")};
+    const struct coordinator_message message = {
+        .kind = close_job ? COORDINATOR_CLOSE : COORDINATOR_LEAVE,
+        .has_failed = close_job && !p->rdzv->succeeded && p->membership.stop_by_ms == 0,
+        .text = kv_slice_text(close_job           ? ""
+                              : p->waited_in_vain ? "it was done"
+                                                  : "the node was told to end")};
     return !p->is_closed && p->way->send(p, &message) == MUSTER_OK;
 }

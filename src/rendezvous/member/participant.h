@@ -60,6 +60,7 @@ struct participant {
     bool has_failed;            /* a worker in this round, and the coordinator knows */
     bool is_host_done;          /* the node that serves the coordinator, and is not missed */
     bool is_closed;             /* the job, as the coordinator has said */
+    bool waited_in_vain;        /* for the other nodes, which may be at work */
     bool was_at_work; /* when the job failed, which another node had told: did a worker of this one die before? */
     struct membership membership;
 };

@@ -247,8 +247,7 @@ int64_t rdzv_machine_lease_end_ms(const struct rdzv_machine *m) {
 }
 
 static bool is_cut_off(const struct rdzv_machine *m, struct rdzv_now now) {
-    return m->told != RDZV_VERDICT_NODE_LEFT && now.real_ms >= rdzv_machine_lease_end_ms(m) &&
-           now.monotonic_ms >= now.judges_from_ms;
+    return !m->was_cut_off && now.real_ms >= rdzv_machine_lease_end_ms(m) && now.monotonic_ms >= now.judges_from_ms;
 }
 
 /* A heartbeat of this node's is in the store. */
@@ -403,6 +402,7 @@ static void conclude(struct rdzv_machine *m, enum rdzv_verdict verdict) {
         assert(m->phase == RDZV_PHASE_JOINING && m->state.complete && self_is(m, RDZV_PARTICIPANT));
         m->phase = RDZV_PHASE_MEMBER;
         m->told = RDZV_VERDICT_NONE;
+        m->was_cut_off = false;
         m->joined_round = m->state.round;
         m->joined_count = participants(m);
         break;
@@ -412,6 +412,7 @@ static void conclude(struct rdzv_machine *m, enum rdzv_verdict verdict) {
         break;
     case RDZV_VERDICT_CUT_OFF:
         m->told = RDZV_VERDICT_NODE_LEFT;
+        m->was_cut_off = true;
         break;
     case RDZV_VERDICT_CLOSED:
     case RDZV_VERDICT_TIMEOUT:
@@ -641,7 +642,7 @@ static int64_t next_wake(const struct rdzv_machine *m, struct rdzv_now now) {
     if (self && (self->lists & RDZV_LISTED) && !m->state.closed) {
         earlier(&at, wall_to_monotonic(self->heartbeat_us + m->settings.keep_alive_interval_ms * 1000, now), now);
     }
-    if (rdzv_machine_lease_end_ms(m) != INT64_MAX && m->told != RDZV_VERDICT_NODE_LEFT) {
+    if (rdzv_machine_lease_end_ms(m) != INT64_MAX && !m->was_cut_off) {
         int64_t end_ms = now.monotonic_ms + rdzv_machine_lease_end_ms(m) - now.real_ms;
         earlier(&at, end_ms > now.judges_from_ms ? end_ms : now.judges_from_ms, now);
     }

@@ -83,6 +83,7 @@ struct rdzv_machine {
     int64_t beat_us, beat_ms; /* this node's last heartbeat that was sent, and when, by the loop's clock */
     int64_t answered_ms;      /* when the last one was sent that is known to be stored; 0: none */
     enum rdzv_lease answered; /* what that one says */
+    bool was_cut_off;         /* in this world */
     /* What has been reported of this round: a departure is even after an arrival, since who still agrees on ranks, or
      * waits in the exit barrier, only minds the former. */
     enum rdzv_verdict told;
