@@ -453,6 +453,7 @@ void sim_judge_world(struct sim_judge *judge, const struct sim_agent *agent, con
         struct sim_judge_seat *seat = &round->seats[world->group_rank];
         bool may_be_taken = judge->is_static && !judge->promises.one_of_a_rank; /* by the one that was replaced */
         must(!seat->is_taken || may_be_taken, "two members have one rank");
+        round->told_count -= seat->is_taken;
         *seat = (struct sim_judge_seat){.agent = agent->host->index,
                                         .life = agent->life,
                                         .is_taken = true,
@@ -605,7 +606,8 @@ static void check_loss(const struct sim_judge *judge, const struct sim_agent *ag
     }
     if (agent->failed_status == MUSTER_ECLOSED) {
         must(judge->any_ended_job || judge->server_suffered || judge->any_signalled || judge->any_preempted ||
-                 judge->any_done || is_budget_spent(judge, judge->agents[agent->host->index].server),
+                 judge->any_done || (judge->is_static && judge->takes_places) ||
+                 is_budget_spent(judge, judge->agents[agent->host->index].server),
              "closed, and nobody has closed it");
     } else {
         /* Whoever comes when the job has ended of its budget may find that its server has gone already. */
@@ -701,6 +703,7 @@ void sim_judge_death(struct sim_judge *judge, const struct sim_agent *agent, boo
         mine->disturbed_until_us =
             sim_kernel.now_us > mine->disturbed_until_us ? sim_kernel.now_us : mine->disturbed_until_us;
     }
+    silently = silently || mine->is_unheard;
     if (is_in_its_world(agent)) {
         expect_notice(judge, agent, false, silently,
                       silently ? judge->silence_us + judge->notice_us : judge->notice_us);

@@ -40,6 +40,7 @@ struct sim_judge_agent {
     int64_t disturbed_until_us;
     int64_t died_us; /* last; 0: has not */
     bool was_reset;  /* a connection of its host */
+    bool is_unheard; /* something has forgotten its connections: what its kernel says at its end reaches nobody */
 };
 
 /* What a backend keeps to so far (sim_world.c): of the rest the judge says nothing. */
@@ -47,12 +48,14 @@ struct sim_judge_promises {
     bool one_of_a_rank; /* no two workers of one rank run at the same time */
     bool cuts;          /* a cut that is over before `hold` costs nothing, in a job that needs all its nodes */
     bool resets;        /* so does a connection that breaks, or is forgotten */
+    bool ends;          /* a node that nobody reaches has ended its workers when `hold` is over */
 };
 
 struct sim_judge {
     struct sim_judge_promises promises;
     bool has_short_cuts, has_short_resets; /* nothing goes wrong but such ones: no restart, and all ends well */
     bool is_c10d, is_static;
+    bool takes_places;   /* hosts come with the line of another one: over static they take its place */
     bool has_pauses;     /* nothing goes wrong but that hosts get no time for a while: no restart, and all ends well */
     bool was_paused;     /* then: one has been */
     size_t server_count; /* the first hosts can serve the rendezvous */
@@ -95,6 +98,8 @@ void sim_judge_exit(struct sim_judge *judge, const struct sim_agent *agent, int 
 void sim_judge_death(struct sim_judge *judge, const struct sim_agent *agent, bool silently);
 /* Its workers have been started (sim_judge_cuts.c). */
 void sim_judge_workers(struct sim_judge *judge, const struct sim_agent *agent);
+/* Nothing has come or gone at its host for as long as a node keeps its place. */
+void sim_judge_cut_off(struct sim_judge *judge, const struct sim_agent *agent);
 /* Its exit code is no success. */
 void sim_judge_bad_end(struct sim_judge *judge);
 /* The host, or its network, does not work as it should until then. */

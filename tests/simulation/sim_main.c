@@ -15,7 +15,7 @@
 #include "sim_memory.h"
 #include "sim_world_impl.h"
 
-enum { PROGRESS_EVERY = 1000, DELAY_MS_MAX = 10000, BEATS_MAX = 100 };
+enum { PROGRESS_EVERY = 1000, DELAY_MS_MAX = 10000, BEATS_MAX = 100, CUT_NODES_MAX = 60 };
 
 struct settings {
     uint64_t seed, count;
@@ -88,9 +88,9 @@ static void run_one(const struct settings *s, uint64_t seed, enum rdzv_backend b
     if (result.violation) {
         totals->violations++;
         (void)printf("VIOLATION backend=%s seed=%" PRIu64 " nodes=%u time=%.6f s step=%" PRIu64 ": %s\n"
-                     "  replay: make sim SEED=%" PRIu64 " NODES=%u BACKEND=%s%s%s TRACE=1\n",
+                     "  replay: make sim SEED=%" PRIu64 " NODES=%u BACKEND=%s ENDPOINTS=%u%s%s TRACE=1\n",
                      backend_name(backend), seed, result.node_count, (double)result.end_us / (double)SIM_S,
-                     result.events, result.violation, seed, s->nodes, backend_name(backend),
+                     result.events, result.violation, seed, s->nodes, backend_name(backend), s->endpoints,
                      s->preempts ? " PREEMPT=1"
                      : s->pauses ? " PAUSE=1"
                      : s->cuts   ? " CUTS=1"
@@ -245,7 +245,8 @@ static bool parse(int argc, char **argv, struct settings *s) {
             return false;
         }
     }
-    return s->count > 0;
+    bool can_be_cut = s->nodes != 1 && s->nodes <= CUT_NODES_MAX;
+    return s->count > 0 && (!s->cuts || can_be_cut);
 }
 
 int main(int argc, char **argv) {

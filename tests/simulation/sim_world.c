@@ -23,10 +23,10 @@ enum {
 enum judged { JUDGED_C10D, JUDGED_STATIC, JUDGED_MUSTER, JUDGED_MUSTER_LIST, JUDGED_COUNT };
 
 static const struct sim_judge_promises promises[JUDGED_COUNT] = {
-    [JUDGED_C10D] = {.one_of_a_rank = false, .cuts = false, .resets = false},
-    [JUDGED_STATIC] = {.one_of_a_rank = false, .cuts = true, .resets = true},
-    [JUDGED_MUSTER] = {.one_of_a_rank = true, .cuts = true, .resets = true},
-    [JUDGED_MUSTER_LIST] = {.one_of_a_rank = true, .cuts = false, .resets = false},
+    [JUDGED_C10D] = {.one_of_a_rank = false, .ends = false, .cuts = false, .resets = false},
+    [JUDGED_STATIC] = {.one_of_a_rank = false, .ends = false, .cuts = true, .resets = true},
+    [JUDGED_MUSTER] = {.one_of_a_rank = true, .ends = true, .cuts = true, .resets = true},
+    [JUDGED_MUSTER_LIST] = {.one_of_a_rank = true, .ends = true, .cuts = false, .resets = false},
 };
 
 static struct sim_judge_promises promises_of(const struct sim_world *world) {
@@ -34,7 +34,7 @@ static struct sim_judge_promises promises_of(const struct sim_world *world) {
                          : world->options.backend == RDZV_BACKEND_STATIC ? JUDGED_STATIC
                          : world->endpoint_count > 1                     ? JUDGED_MUSTER_LIST
                                                                          : JUDGED_MUSTER;
-    const struct sim_judge_promises all = {.one_of_a_rank = true, .cuts = true, .resets = true};
+    const struct sim_judge_promises all = {.one_of_a_rank = true, .ends = true, .cuts = true, .resets = true};
     return world->options.is_strict ? all : promises[judged];
 }
 
@@ -363,6 +363,7 @@ static void set_judge(struct sim_world *world) {
         .is_c10d = world->options.backend == RDZV_BACKEND_C10D,
         .is_static = is_static(world),
         .has_pauses = world->options.pauses,
+        .takes_places = world->cuts.late_count > 0,
         .min_nodes = world->min_nodes,
         .max_nodes = world->max_nodes,
         .max_restarts = world->max_restarts,

@@ -20,7 +20,10 @@ enum {
     MISHAPS_MAX = 4,
     SHORT_STALL_PART = 40,
     STALL_MS_MAX = 30000,
-    WORK_MORE_MS = 2000
+    WORK_MORE_MS = 2000,
+    QUICK_MS = 20,
+    FOLLOWS_OF = 3,
+    FLAP_MS_MAX = 500
 };
 
 #define FOR_EVER_US (100000 * SIM_S) /* longer than any job here lasts */
@@ -34,6 +37,16 @@ static int64_t silence_us(const struct sim_world *world) {
 static int64_t first_wait_us(const struct sim_world *world) {
     bool waits = world->endpoint_count > 1 && world->node_count > world->min_nodes;
     return waits ? 2 * silence_us(world) + world->stop_timeout_ms * SIM_MS : 0;
+}
+
+/* A silent node keeps its place for so long, where the others need it. */
+static int64_t held_us(const struct sim_world *world) {
+    int64_t hold_us = world->cuts.hold_ms * SIM_MS;
+    return hold_us > silence_us(world) ? hold_us : silence_us(world);
+}
+
+static uint64_t all_hosts(const struct sim_world *world) {
+    return (1ull << world->node_count) - 1;
 }
 
 static size_t first_count(const struct sim_world *world) {
@@ -84,6 +97,7 @@ void sim_world_draw_cut_job(struct sim_world *world) {
         world->conf.max_membership_changes = RDZV_UNLIMITED;
     }
     draw_shape(world, &random);
+    cuts->slow_ms = sim_random_one_in(&random, 2) ? QUICK_MS : WORK_MORE_MS;
 }
 
 /* They run until the calm; who comes to work afterwards has little left. */
@@ -91,7 +105,7 @@ struct sim_work sim_world_cut_work(struct sim_world *world, uint32_t index) {
     struct sim_random *random = &world->work[index];
     int64_t left_us = world->calm_us > sim_kernel.now_us ? world->calm_us - sim_kernel.now_us : 0;
     struct sim_work work = {.run_ms = left_us / SIM_MS + sim_random_between(random, 100, WORK_MORE_MS),
-                            .stop_ms = sim_random_between(random, 1, WORK_MORE_MS)};
+                            .stop_ms = sim_random_between(random, 1, world->cuts.slow_ms)};
     if (sim_random_one_in(random, 16)) {
         work.stop_ms = INT64_MAX;
     }
@@ -99,6 +113,10 @@ struct sim_work sim_world_cut_work(struct sim_world *world, uint32_t index) {
 }
 
 /* ---- cuts ---- */
+
+static bool is_one(uint64_t hosts) {
+    return (hosts & (hosts - 1)) == 0;
+}
 
 static void disturbed(struct sim_world *world, uint64_t hosts, int64_t until_us) {
     for (size_t i = 0; i < world->node_count; i++) {
@@ -118,6 +136,15 @@ static void block(const struct sim_world *world, uint64_t from, uint64_t to, int
     }
 }
 
+static void on_cut_off(void *subject, uint64_t host) {
+    struct sim_world *world = subject;
+    for (size_t i = 0; i < world->node_count; i++) {
+        if (host >> i & 1) {
+            sim_judge_cut_off(&world->judge, &world->agents[i]);
+        }
+    }
+}
+
 static void on_cut(void *subject, uint64_t token) {
     struct sim_world *world = subject;
     const struct sim_cut *cut = &world->cuts.list[token];
@@ -130,12 +157,16 @@ static void on_cut(void *subject, uint64_t token) {
         block(world, cut->to, cut->from, until_us);
     }
     disturbed(world, cut->from | cut->to, until_us + (sim_kernel.network.backs_off ? resent_us : 0));
+    bool is_around = is_one(cut->from) && (cut->from | cut->to) == all_hosts(world) && cut->is_mutual;
+    if (is_around && cut->lasts_us > held_us(world)) {
+        sim_post(sim_kernel.now_us + held_us(world), on_cut_off, world, cut->from);
+    }
 }
 
-/* Some hosts, at least one, and not all of them. */
+/* Some hosts, at least one; not all of them, if there are more. */
 static uint64_t draw_some(struct sim_random *random, uint64_t all) {
     uint64_t some = 0;
-    while (some == 0 || some == all) {
+    while (some == 0 || (some == all && !is_one(all))) {
         some = sim_random_next(random) & all;
     }
     return some;
@@ -148,7 +179,7 @@ static uint64_t draw_one(struct sim_random *random, size_t count) {
 /* Of hosts that come late as well. */
 static void draw_way(const struct sim_world *world, struct sim_random *random, struct sim_cut *cut) {
     enum { AROUND, MUTE, DEAF, PAIR, HALVES, SOME, KIND_COUNT };
-    uint64_t all = (1ull << world->node_count) - 1, one = draw_one(random, first_count(world));
+    uint64_t all = all_hosts(world), one = draw_one(random, first_count(world));
     cut->is_mutual = true;
     switch (sim_random_below(random, KIND_COUNT)) {
     case MUTE:
@@ -165,6 +196,7 @@ static void draw_way(const struct sim_world *world, struct sim_random *random, s
         cut->is_mutual = !sim_random_one_in(random, 2);
         cut->from = one;
         cut->to = draw_one(random, world->node_count);
+        cut->to = cut->to == one ? draw_some(random, all & ~one) : cut->to;
         return;
     case HALVES:
         cut->is_mutual = !sim_random_one_in(random, 3);
@@ -174,7 +206,7 @@ static void draw_way(const struct sim_world *world, struct sim_random *random, s
     case SOME:
         cut->is_mutual = !sim_random_one_in(random, 2);
         cut->from = draw_some(random, all);
-        cut->to = draw_some(random, all);
+        cut->to = draw_some(random, is_one(cut->from) ? all & ~cut->from : all);
         return;
     default:
         cut->from = one;
@@ -188,8 +220,7 @@ static void draw_way(const struct sim_world *world, struct sim_random *random, s
  * answered when a new connection is made. */
 static int64_t longest_short_us(const struct sim_world *world) {
     const struct sim_network *network = &sim_kernel.network;
-    int64_t hold_us = world->cuts.hold_ms * SIM_MS;
-    hold_us = hold_us > silence_us(world) ? hold_us : silence_us(world);
+    int64_t hold_us = held_us(world);
     int64_t interval_us = (int64_t)world->conf.keep_alive_interval_ms * SIM_MS;
     int64_t left_us = hold_us - hold_us / 8 - 2 * interval_us - 2 * SIM_S;
     return left_us - 20 * (network->delay_us + network->jitter_us);
@@ -206,12 +237,25 @@ static int64_t draw_length_us(const struct sim_world *world, struct sim_random *
     }
     switch (sim_random_below(random, 4)) {
     case 0:
-        return sim_random_between(random, silence_us(world) / 2, 2 * silence_us(world));
+        return sim_random_between(random, silence_us(world) / 4, 2 * silence_us(world));
     case 1:
         return sim_random_between(random, hold_us / 2, 3 * (hold_us / 2));
     default:
         return lengths_s[sim_random_below(random, sizeof lengths_s / sizeof *lengths_s)] * SIM_S;
     }
+}
+
+/* The same ways once more, so soon that little more than what was held back gets through in between. Or one direction
+ * after the other, so that what was held back arrives and is not answered. */
+static void follow(struct sim_random *random, struct sim_cut *cut, struct sim_cut *before) {
+    int64_t end_us = before->at_us + before->lasts_us;
+    bool turns = sim_random_one_in(random, 2);
+    cut->at_us = turns ? sim_random_between(random, end_us - before->lasts_us / 2, end_us)
+                       : end_us + sim_random_between(random, 1, FLAP_MS_MAX) * SIM_MS;
+    before->is_mutual = before->is_mutual && !turns;
+    cut->is_mutual = before->is_mutual;
+    cut->from = turns ? before->to : before->from;
+    cut->to = turns ? before->from : before->to;
 }
 
 /* Returns when the last one is over. */
@@ -223,7 +267,11 @@ static int64_t draw_list(struct sim_world *world, struct sim_random *random) {
     for (size_t i = 0; i < cuts->count; i++) {
         struct sim_cut *cut = &cuts->list[i];
         *cut = (struct sim_cut){.at_us = at_us, .lasts_us = draw_length_us(world, random, i + 1 == cuts->count)};
-        draw_way(world, random, cut);
+        if (i > 0 && !cuts->are_short && sim_random_one_in(random, FOLLOWS_OF)) {
+            follow(random, cut, &cuts->list[i - 1]);
+        } else {
+            draw_way(world, random, cut);
+        }
         sim_post(cut->at_us, on_cut, world, i);
         bool is_for_ever = cut->lasts_us == FOR_EVER_US;
         int64_t over_us =
@@ -287,8 +335,9 @@ static int64_t draw_stall_us(const struct sim_world *world, struct sim_random *r
 
 /* Of the host that serves the rendezvous alone, the job depends: it is spared as a rule. */
 static void draw_mishaps(struct sim_world *world, struct sim_random *random) {
-    static const enum trouble kinds[] = {TROUBLE_KILL,   TROUBLE_VANISH, TROUBLE_STALL, TROUBLE_RESET,  TROUBLE_FORGET,
-                                         TROUBLE_REFUSE, TROUBLE_FAIL,   TROUBLE_FAIL,  TROUBLE_SUCCEED};
+    static const enum trouble kinds[] = {TROUBLE_KILL,    TROUBLE_VANISH, TROUBLE_STALL, TROUBLE_RESET,
+                                         TROUBLE_FORGET,  TROUBLE_REFUSE, TROUBLE_FAIL,  TROUBLE_FAIL,
+                                         TROUBLE_SUCCEED, TROUBLE_SIGNAL};
     bool spares_server = world->endpoint_count == 1 && !sim_random_one_in(random, 4);
     for (uint64_t count = sim_random_below(random, MISHAPS_MAX); count > 0; count--) {
         enum trouble kind = kinds[sim_random_below(random, sizeof kinds / sizeof *kinds)];
@@ -296,9 +345,6 @@ static void draw_mishaps(struct sim_world *world, struct sim_random *random) {
         int64_t at_us = draw_moment_us(world, random);
         int64_t lasts_us = kind == TROUBLE_STALL ? draw_stall_us(world, random, at_us)
                                                  : sim_random_between(random, 1, STALL_MS_MAX) * SIM_MS;
-        if (sim_random_one_in(random, 16)) {
-            kind = TROUBLE_SIGNAL;
-        }
         if (host > 0 || !spares_server || kind > TROUBLE_VANISH) {
             sim_world_post_trouble(world, at_us, kind, host, lasts_us);
         }

@@ -45,6 +45,7 @@ struct sim_cuts {
     bool are_short;    /* nothing goes wrong but cuts that are over before `hold`, and perhaps connections that break */
     int64_t hold_ms;   /* how long a silent node keeps its place that the others need */
     size_t late_count; /* the last hosts come late, each with the line of another one */
+    int64_t slow_ms;   /* the longest that workers take to end which do end when they are told to */
     struct sim_cut list[SIM_CUTS_MAX];
     size_t count;
 };

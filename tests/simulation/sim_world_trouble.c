@@ -105,7 +105,7 @@ static void forget(struct sim_world *world, uint64_t index, bool refuses) {
         }
     }
     sim_judge_disturbed(&world->judge, host, sim_kernel.now_us + KEEP_ALIVE_S * SIM_S);
-    world->judge.agents[index].was_reset = true;
+    world->judge.agents[index].was_reset = world->judge.agents[index].is_unheard = true;
 }
 
 static void end_workers(struct sim_agent *agent, enum trouble kind) {
