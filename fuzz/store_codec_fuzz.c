@@ -29,6 +29,12 @@ static void deliver(void *ctx, struct kv_session *session, struct kv_slice head,
     *total += head.len + (entry ? kv_entry_value(entry).len : 0);
 }
 
+static void replaced(void *ctx, struct kv_session *session) {
+    (void)ctx;
+    assert(session->pending == KV_PENDING_NONE && !session->caller);
+    ((struct stranger *)session)->is_dropped = true;
+}
+
 /* The same bytes walked from the start must come to the same end as the walk that went on. */
 static void check_scan(const struct stranger *stranger, enum codec_result result) {
     struct codec_scan fresh;
@@ -95,7 +101,7 @@ static void serve(struct kv_machine *machine, struct stranger *stranger) {
             return;
         }
     }
-    kv_machine_end(machine, &stranger->session);
+    kv_machine_end(machine, &stranger->session, stranger->in.len % 2 == 0);
 }
 
 static void read_as_reply(uint8_t command, const uint8_t *bytes, size_t len) {
@@ -131,6 +137,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     kv_machine_init(&machine, seed, STORE_BYTES_MAX);
     machine.deliver = deliver;
     machine.deliver_ctx = &delivered;
+    machine.replaced = replaced;
     for (size_t i = 0; i < SESSIONS; i++) {
         strangers[i] = (struct stranger){.session.id = i + 1};
         buf_init(&strangers[i].in, size + 1);
@@ -151,7 +158,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         size -= 2 + len;
     }
     for (size_t i = 0; i < SESSIONS; i++) {
-        kv_machine_end(&machine, &strangers[i].session);
+        kv_machine_end(&machine, &strangers[i].session, false);
         buf_done(&strangers[i].in);
     }
     kv_machine_done(&machine);

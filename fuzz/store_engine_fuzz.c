@@ -31,15 +31,29 @@ struct scene {
     struct kv_engine *engine;
     int strangers[STRANGERS]; /* -1: not there */
     int witness;
-    uint64_t opened, ended;
+    uint64_t opened, ended, replaced;
 };
 
-static void on_disconnect(void *ctx, uint64_t connection) {
+static void on_disconnect(void *ctx, uint64_t connection, enum kv_end end) {
     struct scene *scene = ctx;
-    assert(connection > 0);
+    assert(connection > 0 && end <= KV_END_DROPPED);
     scene->ended++;
     /* The host may write when a client goes; there may be no room. */
     (void)kv_engine_set(scene->engine, kv_slice_text("gone"), kv_slice_text("somebody"));
+}
+
+/* Of a connection whose client speaks on another one nobody hears that it ends. */
+static void replaced(void *ctx, struct kv_session *session) {
+    struct kv_engine *engine = ctx;
+    struct scene *scene = engine->ctx;
+    scene->replaced++;
+    kv_connection_replaced(engine, session);
+}
+
+static void on_return(void *ctx, uint64_t connection) {
+    struct scene *scene = ctx;
+    assert(connection > 0);
+    (void)kv_engine_set(scene->engine, kv_slice_text("back"), kv_slice_text("somebody"));
 }
 
 /* A message of the guest's: a byte, and as many bytes, of which the first says what to do. */
@@ -85,6 +99,7 @@ static struct kv_engine *create(struct scene *scene) {
                                         .address_count = 1,
                                         .bytes_max = STORE_BYTES_MAX,
                                         .on_disconnect = on_disconnect,
+                                        .on_return = on_return,
                                         .ctx = scene,
                                         .guest = &(const struct kv_guest){.first_byte = GUEST_FIRST_BYTE,
                                                                           .input_max = GUEST_INPUT_MAX,
@@ -94,6 +109,7 @@ static struct kv_engine *create(struct scene *scene) {
     struct kv_engine *engine = NULL;
     int code = kv_engine_create(&options, &engine);
     assert(code == 0);
+    engine->machine.replaced = replaced;
     return engine;
 }
 
@@ -206,7 +222,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!scene.engine) {
         scene.engine = create(&scene);
     }
-    scene.opened = scene.ended = 0;
+    scene.opened = scene.ended = scene.replaced = 0;
     memset(scene.strangers, -1, sizeof scene.strangers);
     open_witness(&scene);
     play(&scene, data, size);
@@ -217,9 +233,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
     }
     ask_witness(&scene);
-    assert(scene.engine->connection_count == 1 && scene.ended == scene.opened - 1);
+    assert(scene.engine->connection_count == 1 && scene.ended + scene.replaced == scene.opened - 1);
     kv_engine_reset(scene.engine);
-    assert(scene.engine->machine.budget.used_bytes == 0 && scene.ended == scene.opened);
+    assert(scene.engine->machine.budget.used_bytes == 0 && scene.ended + scene.replaced == scene.opened);
     (void)close(scene.witness);
     return 0;
 }

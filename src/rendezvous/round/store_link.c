@@ -105,6 +105,7 @@ bool store_link_is_loopback(const struct store_link *link) {
 static int host_store(struct store_link *link, const struct net_addresses *loopback) {
     struct kv_server_options options = {.on_change = link->options.on_change,
                                         .on_disconnect = link->options.on_disconnect,
+                                        .on_return = link->options.on_return,
                                         .guest = link->options.guest,
                                         .ctx = link->options.ctx};
     int rc = store_host_open(link->loop, loopback, link->options.port, options, &link->server);

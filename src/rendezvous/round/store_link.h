@@ -31,6 +31,7 @@ struct store_link_options {
     uint64_t silence_ms;      /* who takes connections and says nothing, or resets them, for so long is no store */
     kv_server_change_cb *on_change; /* of a store hosted here; may be NULL */
     kv_server_disconnect_cb *on_disconnect;
+    kv_server_return_cb *on_return;
     struct visitors *visitors;    /* borrowed: cards are left, and read; NULL: none */
     const struct kv_guest *guest; /* on the port of a store hosted here; may be NULL */
     /* The store is connected: store_link_client() may be used. */

@@ -66,9 +66,10 @@ static int remove_dead(struct c10d *c, struct kv_slice key, const struct rdzv_no
     return rc;
 }
 
-void c10d_host_disconnected(void *ctx, uint64_t connection) {
+void c10d_host_disconnected(void *ctx, uint64_t connection, enum kv_end end) {
     struct c10d *c = ctx;
     struct rdzv_node node;
+    (void)end;
     if (!liveness_ended(&c->liveness, connection, &node)) {
         return;
     }

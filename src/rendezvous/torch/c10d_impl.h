@@ -151,7 +151,7 @@ const char *c10d_store_describe(const struct c10d *c, char *out, size_t size);
 /* c10d_host.c: callbacks of the hosted store. */
 void c10d_host_changed(void *ctx, uint64_t connection, struct kv_slice key, struct kv_slice old_value,
                        struct kv_slice new_value);
-void c10d_host_disconnected(void *ctx, uint64_t connection);
+void c10d_host_disconnected(void *ctx, uint64_t connection, enum kv_end end);
 
 /* c10d_round.c */
 void c10d_round_begin(struct c10d *c); /* the machine has joined */

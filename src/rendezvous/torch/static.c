@@ -412,8 +412,9 @@ static void wake(struct static_rdzv *s) {
     (void)uv_timer_start(rdzv_timer(s->rdzv, RDZV_TIMER_WAKE), on_wake, 0, 0);
 }
 
-static void on_store_disconnect(void *ctx, uint64_t connection) {
+static void on_store_disconnect(void *ctx, uint64_t connection, enum kv_end end) {
     struct static_rdzv *s = ctx;
+    (void)end;
     if (static_is_host(s) && static_host_lost(&s->host, connection)) {
         wake(s);
     }

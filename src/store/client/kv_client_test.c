@@ -36,6 +36,7 @@ struct scene {
     size_t change_count;
     uint64_t ended[16];
     size_t ended_count;
+    enum kv_end last_end;
     struct kv_client *clients[8];
     size_t client_count;
     char path[64]; /* of a file to be removed; empty: none */
@@ -103,10 +104,11 @@ static void on_change(void *ctx, uint64_t connection, struct kv_slice key, struc
     keep_text(change->value, sizeof change->value, new_value);
 }
 
-static void on_disconnect(void *ctx, uint64_t connection) {
+static void on_disconnect(void *ctx, uint64_t connection, enum kv_end end) {
     struct scene *scene = ctx;
     assert_true(scene->ended_count < 16);
     scene->ended[scene->ended_count++] = connection;
+    scene->last_end = end;
 }
 
 static void on_watchdog(uv_timer_t *timer) {

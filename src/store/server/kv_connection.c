@@ -137,9 +137,34 @@ void kv_connection_kill(struct kv_connection *connection) {
     }
 }
 
+void kv_connection_failed(struct kv_connection *connection, int error_number) {
+    if (connection->is_dead) {
+        return;
+    }
+    /* EPIPE: it has been closed before, and what was sent after that is not wanted. */
+    connection->peer_has_reset = error_number == EPIPE || error_number == ECONNRESET;
+    connection->is_given_up = error_number != 0 && !connection->peer_has_reset;
+    kv_connection_kill(connection);
+}
+
+void kv_connection_replaced(void *ctx, struct kv_session *session) {
+    struct kv_connection *connection = (struct kv_connection *)session;
+    (void)ctx;
+    connection->is_replaced = true;
+    kv_connection_kill(connection);
+}
+
+static enum kv_end end_of(const struct kv_connection *connection) {
+    if (connection->is_given_up) {
+        return KV_END_SILENT;
+    }
+    return connection->peer_has_ended || connection->peer_has_reset ? KV_END_TOLD : KV_END_DROPPED;
+}
+
 static void free_connection(struct kv_connection *connection) {
     struct kv_engine *engine = connection->engine;
-    kv_machine_end(&engine->machine, &connection->session);
+    /* After a reset as well: something on the way may have said so, and the client live. */
+    kv_machine_end(&engine->machine, &connection->session, connection->is_given_up || connection->peer_has_reset);
     *(connection->previous ? &connection->previous->next : &engine->connections) = connection->next;
     if (connection->next) {
         connection->next->previous = connection->previous;
@@ -164,13 +189,14 @@ void kv_connections_reap(struct kv_engine *engine) {
         struct kv_connection *connection = engine->dead;
         engine->dead = connection->next_dead;
         uint64_t id = connection->session.id;
-        bool is_guests = connection->seat != NULL;
+        enum kv_end end = end_of(connection);
+        bool is_guests = connection->seat != NULL, is_event = !is_guests && !connection->is_replaced;
         if (is_guests && engine->guest.ended) { /* else the engine itself ends */
             engine->guest.ended(engine->guest.ctx, connection);
         }
         free_connection(connection);
-        if (engine->on_disconnect && !is_guests) {
-            engine->on_disconnect(engine->ctx, id);
+        if (engine->on_disconnect && is_event) {
+            engine->on_disconnect(engine->ctx, id, end);
         }
     }
 }
@@ -273,8 +299,7 @@ void kv_connection_flush(struct kv_connection *connection) {
     if (sent >= 0) {
         kv_output_consume(&connection->out, (size_t)sent);
     } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
-        connection->peer_has_reset = errno == EPIPE || errno == ECONNRESET;
-        kv_connection_kill(connection); /* the peer is gone: nothing to report */
+        kv_connection_failed(connection, errno); /* the peer is gone: nothing to report */
     }
 }
 

@@ -124,7 +124,9 @@ static int start(struct kv_engine *engine, const struct kv_server_options *optio
     kv_newcomers_init(&engine->strangers, seed, options->strangers_max ? options->strangers_max : KV_STRANGERS_DEFAULT);
     engine->machine.deliver = kv_connection_deliver;
     engine->machine.deliver_ctx = engine;
+    engine->machine.replaced = kv_connection_replaced;
     engine->machine.on_change = options->on_change;
+    engine->machine.on_return = options->on_return;
     engine->machine.change_ctx = options->ctx;
     buf_init(&engine->spare, KV_REPLY_BYTES_MAX);
     engine->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -406,6 +408,6 @@ void kv_engine_reset_but(struct kv_engine *engine, const struct kv_keep *keep) {
     assert(!engine->in_turn && engine->machine.depth == 0);
     engine->in_turn = true;
     drop_clients(engine, keep);
-    kv_machine_clear_but(&engine->machine, keep->key, keep->ctx);
+    kv_machine_clear_but(&engine->machine, keep->key, keep->connection, keep->ctx);
     engine->in_turn = false;
 }

@@ -26,19 +26,25 @@
 
 struct kv_engine;
 
+/* How a connection has ended: its process has closed it, or a machine says that there is none; the network has given it
+ * up, and nobody has said a word: the client may live; or the server has dropped it, or was reset. */
+enum kv_end { KV_END_TOLD, KV_END_SILENT, KV_END_DROPPED };
+
 /* Called once when a connection has ended for any reason (also when the server drops it or is reset); may call
  * kv_server_set() and kv_server_get(), nothing else. Not called for connections that kv_server_close() ends, nor for a
- * guest's. */
-typedef void kv_server_disconnect_cb(void *ctx, uint64_t connection);
+ * guest's, nor for one whose client speaks on another one, which has the same number. A client of which
+ * this has been called may come back (on_return). */
+typedef void kv_server_disconnect_cb(void *ctx, uint64_t connection, enum kv_end end);
 
 struct kv_server_options {
     const struct sockaddr *const *addresses; /* borrowed during create: addresses to listen on, all or error */
     size_t address_count;                    /* port 0 in the first: the kernel chooses, the others get the same port */
     size_t connections_max;                  /* 0: the default, 65536 */
     size_t bytes_max;                        /* of keys, values, waits and buffers; 0: half of the machine's memory */
-    bool plain;                              /* pass for PyTorch's server: do not offer WATCH (for tests) */
+    bool plain;                              /* pass for PyTorch's server: offer nothing more (for tests) */
     kv_server_change_cb *on_change;          /* may be NULL */
     kv_server_disconnect_cb *on_disconnect;  /* may be NULL */
+    kv_server_return_cb *on_return;          /* may be NULL */
     void *ctx;
     size_t newcomers_max; /* silent connections; 0: the default, 16384 */
     size_t strangers_max; /* of the guest's; 0: the default, 4096 */
@@ -60,7 +66,8 @@ bool kv_engine_get(const struct kv_engine *engine, struct kv_slice key, struct k
 int kv_engine_set(struct kv_engine *engine, struct kv_slice key, struct kv_slice value);
 void kv_engine_reset(struct kv_engine *engine);
 
-/* What outlives a reset of the rest: connections by their numbers, keys as on the wire. */
+/* What outlives a reset of the rest: connections by their numbers, also those of clients that may come back, and keys
+ * as on the wire. */
 struct kv_keep {
     bool (*connection)(const void *ctx, uint64_t connection);
     kv_table_keeps *key;

@@ -55,6 +55,8 @@ struct kv_connection {
     bool is_paused;      /* owes too much output: neither read nor served until it has drained */
     bool peer_has_ended; /* it sends no more, and says so: no reset, no failure */
     bool peer_has_reset; /* it has closed the connection, and did not want what was sent */
+    bool is_given_up;    /* by the network: nobody has said that it ends */
+    bool is_replaced;    /* its client speaks on another one: the end of this is no event */
     bool is_at_end;      /* the peer sends no more; closed once its replies are out */
     bool is_dead;        /* on the dead list, freed at the end of the batch */
     bool is_admitting;   /* as long as it lives, its address is admitted */
@@ -100,6 +102,8 @@ void kv_connection_ready(struct kv_connection *connection, uint32_t events);
 void kv_connection_open(struct kv_engine *engine, int fd);
 /* Ends it; freed by kv_connections_reap(). */
 void kv_connection_kill(struct kv_connection *connection);
+/* The same, since the kernel has said this of it (errno). */
+void kv_connection_failed(struct kv_connection *connection, int error_number);
 /* The same, with a warning that holds the status detail: its client broke a rule, or memory has run out. */
 void kv_connection_drop(struct kv_connection *connection);
 /* The same, once all that it is owed has been sent; it is not read from any more. */
@@ -122,8 +126,9 @@ void kv_connection_charge(struct kv_connection *connection);
 void kv_connection_update_events(struct kv_connection *connection);
 /* Frees the dead and tells on_disconnect, or the guest. */
 void kv_connections_reap(struct kv_engine *engine);
-/* The machine's way to waiting sessions; ctx is the engine. */
+/* The machine's ways to waiting sessions, and to one that is nobody's any more; ctx is the engine. */
 kv_machine_deliver_cb kv_connection_deliver;
+kv_machine_replaced_cb kv_connection_replaced;
 
 /* ---- kv_turn.c ---- */
 

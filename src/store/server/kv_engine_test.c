@@ -24,10 +24,17 @@
 
 enum { TEXT_MAX = 128 };
 
-static void on_disconnect(void *ctx, uint64_t connection) {
+static void on_disconnect(void *ctx, uint64_t connection, enum kv_end end) {
     struct scene *scene = ctx;
     assert_true(connection > 0);
     scene->ended++;
+    scene->last_ended = connection;
+    scene->last_end = end;
+}
+
+static void on_return(void *ctx, uint64_t connection) {
+    struct scene *scene = ctx;
+    scene->last_returned = connection;
 }
 
 static void start(struct scene *scene, size_t connections_max, size_t bytes_max) {
@@ -35,6 +42,7 @@ static void start(struct scene *scene, size_t connections_max, size_t bytes_max)
     scene_open(scene, &(struct kv_server_options){.connections_max = connections_max,
                                                   .bytes_max = bytes_max,
                                                   .on_disconnect = on_disconnect,
+                                                  .on_return = on_return,
                                                   .ctx = scene});
 }
 
@@ -577,6 +585,118 @@ static void a_reset_leaves_what_is_to_be_kept(void **ctx) {
     (void)close(kept);
 }
 
+/* ---- clients that say who they are ---- */
+
+enum { NAMED_BYTES = 9 };
+
+static void say_name(const struct scene *scene, int fd, uint8_t command, uint64_t name) {
+    uint8_t bytes[NAMED_BYTES] = {command};
+    send_all(scene, fd, bytes, put_u64(bytes, 1, name));
+}
+
+static int open_named(const struct scene *scene, uint64_t name) {
+    int fd = open_client(scene);
+    say_name(scene, fd, CODEC_CLIENT, name);
+    serve_all(scene);
+    return fd;
+}
+
+static int open_again(const struct scene *scene, uint64_t name, int64_t answer) {
+    uint8_t bytes[8];
+    int fd = open_client(scene);
+    say_name(scene, fd, CODEC_RETURN, name);
+    expect(scene, fd, bytes, put_u64(bytes, 0, (uint64_t)answer));
+    return fd;
+}
+
+static void reset_by_peer(const struct scene *scene, int fd) {
+    const struct linger linger = {.l_onoff = 1};
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+    (void)close(fd);
+    serve_all(scene);
+}
+
+/* Nobody hears of the end of the old connection, and what comes on it has no effect. */
+static void the_end_of_a_connection_that_is_replaced_is_none(void **ctx) {
+    struct scene *scene = *ctx;
+    struct kv_slice value;
+    uint8_t bytes[TEXT_MAX];
+    int before = open_named(scene, 77);
+    uint64_t number = scene->engine->last_id;
+    int now = connect_raw(scene);
+    send_all(scene, now, store_handshake, STORE_HANDSHAKE_BYTES);
+    say_name(scene, now, CODEC_RETURN, 77);
+    expect(scene, now, "\0\0\0\0\0\0\0\0", 8);
+    (void)send(before, bytes, make(bytes, CODEC_SET, "late", "v"), MSG_NOSIGNAL);
+    expect_end(scene, before);
+    serve_all(scene);
+    assert_false(kv_engine_get(scene->engine, kv_slice_text("late"), &value));
+    assert_int_equal(scene->ended, 0);
+    assert_int_equal(scene->engine->connection_count, 1);
+    (void)close(now);
+    serve_all(scene);
+    assert_int_equal(scene->ended, 1);
+    assert_int_equal(scene->last_ended, number);
+    assert_int_equal(scene->last_returned, 0);
+}
+
+static void how_a_connection_ended_is_told(void **ctx) {
+    struct scene *scene = *ctx;
+    int fd = open_client(scene);
+    (void)close(fd);
+    serve_all(scene);
+    assert_int_equal(scene->ended, 1);
+    assert_int_equal(scene->last_end, KV_END_TOLD);
+    reset_by_peer(scene, open_client(scene));
+    assert_int_equal(scene->ended, 2);
+    assert_int_equal(scene->last_end, KV_END_TOLD);
+    fd = open_client(scene);
+    kv_connection_failed(scene->engine->connections, ETIMEDOUT); /* as recv() and send() say it */
+    serve_all(scene);
+    (void)close(fd);
+    assert_int_equal(scene->ended, 3);
+    assert_int_equal(scene->last_end, KV_END_SILENT);
+    fd = open_client(scene);
+    send_all(scene, fd, "\x7f", 1);
+    expect_end(scene, fd);
+    assert_int_equal(scene->ended, 4);
+    assert_int_equal(scene->last_end, KV_END_DROPPED);
+}
+
+static void who_comes_back_is_told_and_who_cannot_is_refused(void **ctx) {
+    struct scene *scene = *ctx;
+    int fd = open_named(scene, 77);
+    uint64_t number = scene->engine->last_id;
+    kv_connection_failed(scene->engine->connections, EHOSTUNREACH);
+    serve_all(scene);
+    (void)close(fd);
+    assert_int_equal(scene->last_ended, number);
+    fd = open_again(scene, 77, 0);
+    assert_int_equal(scene->last_returned, number);
+    reset_by_peer(scene, fd); /* somebody on the way, perhaps */
+    scene->last_returned = 0;
+    fd = open_again(scene, 77, 0);
+    assert_int_equal(scene->last_returned, number);
+    (void)close(fd); /* in good order: its process is no more */
+    serve_all(scene);
+    (void)close(open_again(scene, 77, CODEC_UNKNOWN));
+    serve_all(scene);
+    assert_int_equal(scene->engine->machine.budget.used_bytes, 0);
+}
+
+static void a_reset_forgets_who_might_come_back_but_those_to_be_kept(void **ctx) {
+    struct scene *scene = *ctx;
+    int first = open_named(scene, 1);
+    uint64_t id = scene->engine->last_id;
+    reset_by_peer(scene, first);
+    reset_by_peer(scene, open_named(scene, 2));
+    kv_engine_reset_but(scene->engine, &(struct kv_keep){.connection = keeps_connection, .key = keeps_key, .ctx = &id});
+    (void)close(open_again(scene, 2, CODEC_UNKNOWN));
+    reset_by_peer(scene, open_again(scene, 1, 0));
+    kv_engine_reset(scene->engine);
+    (void)close(open_again(scene, 1, CODEC_UNKNOWN));
+}
+
 static void several_addresses_share_one_port(void **ctx) {
     struct scene *scene = *ctx;
     struct sockaddr_in first = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -623,6 +743,10 @@ int main(void) {
         SCENE_TEST(idle_clients_cost_little),
         SCENE_TEST(a_reset_reaches_clients_in_the_backlog),
         SCENE_TEST(a_reset_leaves_what_is_to_be_kept),
+        SCENE_TEST(the_end_of_a_connection_that_is_replaced_is_none),
+        SCENE_TEST(how_a_connection_ended_is_told),
+        SCENE_TEST(who_comes_back_is_told_and_who_cannot_is_refused),
+        SCENE_TEST(a_reset_forgets_who_might_come_back_but_those_to_be_kept),
         SCENE_TEST(several_addresses_share_one_port),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,9 @@ struct scene {
     struct kv_engine *engine;
     struct sockaddr_in address;
     unsigned ended; /* connections, for the test to count */
+    uint64_t last_ended;
+    enum kv_end last_end;
+    uint64_t last_returned;
 };
 
 /* Starts the engine on a port of loopback; `wanted` without addresses. */

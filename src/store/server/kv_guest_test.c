@@ -41,8 +41,9 @@ static void keep_warning(enum log_level level, const char *file, int line, const
     }
 }
 
-static void on_disconnect(void *ctx, uint64_t connection) {
+static void on_disconnect(void *ctx, uint64_t connection, enum kv_end end) {
     struct guest_scene *g = ctx;
+    (void)end;
     assert_true(connection > 0);
     g->scene.ended++;
 }

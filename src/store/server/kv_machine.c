@@ -10,25 +10,31 @@ void kv_machine_init(struct kv_machine *machine, const uint64_t seed[4], size_t 
     *machine = (struct kv_machine){.budget = {.max_bytes = bytes_max}};
     kv_table_init(&machine->table, seed, &machine->budget);
     kv_waiters_init(&machine->waiters, seed + 2, &machine->budget);
+    kv_callers_init(&machine->callers, seed, &machine->budget);
 }
 
 void kv_machine_done(struct kv_machine *machine) {
     kv_table_done(&machine->table);
     kv_waiters_done(&machine->waiters);
+    kv_callers_done(&machine->callers);
 }
 
 void kv_machine_clear(struct kv_machine *machine) {
     assert(machine->depth == 0);
     kv_table_clear(&machine->table);
+    kv_callers_forget_gone(&machine->callers, NULL, NULL);
 }
 
-void kv_machine_clear_but(struct kv_machine *machine, kv_table_keeps *keeps, const void *ctx) {
+void kv_machine_clear_but(struct kv_machine *machine, kv_table_keeps *keeps, kv_callers_keeps *keeps_caller,
+                          const void *ctx) {
     assert(machine->depth == 0);
     kv_table_clear_but(&machine->table, keeps, ctx);
+    kv_callers_forget_gone(&machine->callers, keeps_caller, ctx);
 }
 
-void kv_machine_end(struct kv_machine *machine, struct kv_session *session) {
+void kv_machine_end(struct kv_machine *machine, struct kv_session *session, bool may_return) {
     kv_waiters_cancel(&machine->waiters, session);
+    kv_callers_leave(&machine->callers, session, may_return);
 }
 
 static void deliver_done(void *ctx, struct kv_session *session) {
@@ -114,6 +120,50 @@ static int do_add(struct kv_machine *machine, struct kv_session *session, const 
     return code;
 }
 
+/* What the client made before is not made again: the answer was lost. Which of its additions was the last is all that
+ * has to be known, since it makes no other one before this is answered. */
+static int do_add_once(struct kv_machine *machine, struct kv_session *session, const struct codec_request *request,
+                       struct kv_output *reply) {
+    int64_t sum = 0;
+    if (!session->caller) {
+        return status_fail(MUSTER_EPROTOCOL, "the client has not said who it is");
+    }
+    if (request->turn <= 0) {
+        return status_fail(MUSTER_EPROTOCOL, "number %lld", (long long)request->turn);
+    }
+    if (kv_callers_has_added(session, request->turn, &sum)) {
+        return codec_put_i64(&reply->bytes, sum);
+    }
+    struct kv_change change;
+    int code = kv_table_add(&machine->table, request->key, request->number, &sum, &change);
+    if (code == 0) {
+        kv_callers_note_added(session, request->turn, sum);
+        code = codec_put_i64(&reply->bytes, sum);
+        stored(machine, session->id, &change);
+    }
+    return code;
+}
+
+static int do_client(struct kv_machine *machine, struct kv_session *session, const struct codec_request *request,
+                     struct kv_output *reply) {
+    struct kv_session *before = NULL;
+    enum kv_introduction is = KV_CALLER_NEW;
+    bool returns = request->command == CODEC_RETURN;
+    int code = kv_callers_introduce(&machine->callers, session, (uint64_t)request->number, returns, &is, &before);
+    if (code == 0 && returns && is != KV_CALLER_LATE) {
+        code = codec_put_i64(&reply->bytes, is == KV_CALLER_UNKNOWN ? CODEC_UNKNOWN : kv_callers_served(session));
+    }
+    before = is == KV_CALLER_LATE ? session : before;
+    if (before) {
+        kv_waiters_cancel(&machine->waiters, before);
+        machine->replaced(machine->deliver_ctx, before);
+    }
+    if (is == KV_CALLER_BACK && machine->on_return) {
+        machine->on_return(machine->change_ctx, session->id);
+    }
+    return code;
+}
+
 static int do_append(struct kv_machine *machine, struct kv_session *session, const struct codec_request *request) {
     struct kv_change change;
     int code = kv_table_append(&machine->table, request->key, request->value, &change);
@@ -179,10 +229,11 @@ static int do_multi_set(struct kv_machine *machine, struct kv_session *session, 
     return 0;
 }
 
-/* Our probe key is "present" without being stored. */
+/* Our probe keys are "present" without being stored. */
 static bool present(const struct kv_machine *machine, struct kv_slice key) {
     return kv_table_present(&machine->table, key) ||
-           (!machine->plain && kv_slice_equal(key, kv_slice_text(CODEC_WATCH_PROBE_KEY)));
+           (!machine->plain && (kv_slice_equal(key, kv_slice_text(CODEC_WATCH_PROBE_KEY)) ||
+                                kv_slice_equal(key, kv_slice_text(CODEC_CLIENT_PROBE_KEY))));
 }
 
 static int do_check(const struct kv_machine *machine, struct codec_list list, struct kv_output *reply) {
@@ -323,6 +374,11 @@ static int dispatch(struct kv_machine *machine, struct kv_session *session, cons
         return do_barrier(machine, session, request, reply);
     case CODEC_WATCH:
         return do_watch(machine, session, request, reply);
+    case CODEC_CLIENT:
+    case CODEC_RETURN:
+        return do_client(machine, session, request, reply);
+    case CODEC_ADD_ONCE:
+        return do_add_once(machine, session, request, reply);
     case CODEC_VALIDATE:
         break;
     }
@@ -339,6 +395,9 @@ int kv_machine_step(struct kv_machine *machine, struct kv_session *session, cons
                     struct kv_output *reply) {
     machine->depth++;
     int code = dispatch(machine, session, request, reply);
+    if (request->command != CODEC_CLIENT && request->command != CODEC_RETURN) {
+        kv_callers_count(session);
+    }
     leave(machine);
     return code;
 }

@@ -21,6 +21,8 @@ struct scene {
     unsigned changes;
     uint64_t changed_by;
     bool sets_more; /* on_change writes in its turn */
+    struct kv_session *replaced;
+    uint64_t returned;
 };
 
 static void deliver(void *ctx, struct kv_session *session, struct kv_slice head, struct kv_entry *entry) {
@@ -52,6 +54,16 @@ static void on_change(void *ctx, uint64_t connection, struct kv_slice key, struc
     }
 }
 
+static void on_replaced(void *ctx, struct kv_session *session) {
+    struct scene *scene = ctx;
+    scene->replaced = session;
+}
+
+static void on_return(void *ctx, uint64_t connection) {
+    struct scene *scene = ctx;
+    scene->returned = connection;
+}
+
 static int set_up(void **out) {
     static const uint64_t seed[4] = {1, 2, 3, 4};
     struct scene *scene = calloc(1, sizeof *scene);
@@ -59,6 +71,8 @@ static int set_up(void **out) {
     kv_machine_init(&scene->machine, seed, 1024 * 1024);
     scene->machine.deliver = deliver;
     scene->machine.deliver_ctx = scene;
+    scene->machine.replaced = on_replaced;
+    scene->machine.on_return = on_return;
     scene->machine.on_change = on_change;
     scene->machine.change_ctx = scene;
     for (size_t i = 0; i < SESSIONS; i++) {
@@ -72,7 +86,7 @@ static int set_up(void **out) {
 static int tear_down(void **ctx) {
     struct scene *scene = *ctx;
     for (size_t i = 0; i < SESSIONS; i++) {
-        kv_machine_end(&scene->machine, &scene->sessions[i]);
+        kv_machine_end(&scene->machine, &scene->sessions[i], false);
     }
     kv_machine_done(&scene->machine);
     assert_int_equal(scene->machine.budget.used_bytes, 0);
@@ -155,8 +169,10 @@ static void present_keys_end_a_wait_at_once(void **ctx) {
     assert_reply(scene, "\1", 1);
     assert_int_equal(serve_keys(scene, 1, CODEC_CHECK, CODEC_WATCH_PROBE_KEY), 0);
     assert_reply(scene, "\0", 1);
+    assert_int_equal(serve_keys(scene, 1, CODEC_CHECK, CODEC_CLIENT_PROBE_KEY), 0);
+    assert_reply(scene, "\0", 1);
     assert_int_equal(serve(scene, 1, CODEC_GETNUMKEYS, "", NULL, 0), 0);
-    assert_reply(scene, "\1\0\0\0\0\0\0\0", 8); /* the probe key and the queue do not count */
+    assert_reply(scene, "\1\0\0\0\0\0\0\0", 8); /* the probe keys and the queue do not count */
 }
 
 static void every_write_wakes_all_waiters(void **ctx) {
@@ -212,7 +228,7 @@ static void a_push_wakes_exactly_one_in_order(void **ctx) {
     assert_true(waits(scene, 2) && waits(scene, 3));
     assert_int_equal(serve(scene, 1, CODEC_QUEUE_POP, "q", NULL, 0), 0);
     assert_reply(scene, "\1\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0one", 19);
-    kv_machine_end(&scene->machine, &scene->sessions[2]); /* its client has gone */
+    kv_machine_end(&scene->machine, &scene->sessions[2], false); /* its client has gone */
     scene->delivered_len[2] = 1;
     assert_int_equal(serve(scene, 0, CODEC_QUEUE_PUSH, "q", "two", 0), 0);
     assert_woken(scene, 3);
@@ -325,6 +341,106 @@ static void waits_and_watches_of_one_key_do_not_mix(void **ctx) {
     assert_watched(scene, 2, "x");
 }
 
+/* ---- clients that say who they are ---- */
+
+static void introduce(struct scene *scene, size_t session, int64_t name) {
+    assert_int_equal(serve(scene, session, CODEC_CLIENT, "", NULL, name), 0);
+    assert_reply(scene, "", 0);
+}
+
+static void assert_returns(struct scene *scene, size_t session, int64_t name, int64_t served) {
+    uint8_t bytes[8];
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)((uint64_t)served >> (8 * i));
+    }
+    assert_int_equal(serve(scene, session, CODEC_RETURN, "", NULL, name), 0);
+    assert_reply(scene, bytes, sizeof bytes);
+}
+
+static int add_once(struct scene *scene, size_t session, int64_t delta, int64_t turn) {
+    struct codec_request request = {
+        .command = CODEC_ADD_ONCE, .key = kv_slice_text("n"), .number = delta, .turn = turn};
+    kv_output_done(&scene->reply);
+    return kv_machine_step(&scene->machine, &scene->sessions[session], &request, &scene->reply);
+}
+
+static void an_addition_that_is_repeated_is_made_once(void **ctx) {
+    struct scene *scene = *ctx;
+    introduce(scene, 0, 77);
+    assert_int_equal(add_once(scene, 0, 5, 1), 0);
+    assert_reply(scene, "\5\0\0\0\0\0\0\0", 8);
+    assert_int_equal(serve(scene, 3, CODEC_ADD, "n", NULL, 1), 0);
+    assert_returns(scene, 1, 77, 1);
+    assert_int_equal(add_once(scene, 1, 5, 1), 0);
+    assert_reply(scene, "\5\0\0\0\0\0\0\0", 8); /* what it was then */
+    assert_int_equal(scene->changes, 2);
+    assert_int_equal(add_once(scene, 1, 5, 2), 0);
+    assert_reply(scene, "\13\0\0\0\0\0\0\0", 8);
+    assert_int_equal(scene->changed_by, 1); /* as before */
+    introduce(scene, 2, 78);
+    assert_int_equal(add_once(scene, 2, 1, 2), 0); /* another client's second one */
+    assert_reply(scene, "\14\0\0\0\0\0\0\0", 8);
+}
+
+static void nobody_adds_once_without_a_name_or_a_number(void **ctx) {
+    struct scene *scene = *ctx;
+    assert_int_equal(add_once(scene, 0, 5, 1), MUSTER_EPROTOCOL);
+    introduce(scene, 0, 77);
+    assert_int_equal(add_once(scene, 0, 5, 0), MUSTER_EPROTOCOL);
+    assert_int_equal(add_once(scene, 0, 5, -1), MUSTER_EPROTOCOL);
+    assert_int_equal(serve(scene, 0, CODEC_CLIENT, "", NULL, 78), MUSTER_EPROTOCOL);
+    assert_int_equal(scene->changes, 0);
+}
+
+static void a_client_that_moves_takes_its_number_along(void **ctx) {
+    struct scene *scene = *ctx;
+    introduce(scene, 0, 77);
+    start_wait(scene, 0, "k");
+    assert_returns(scene, 2, 77, 1);
+    assert_ptr_equal(scene->replaced, &scene->sessions[0]);
+    assert_false(kv_session_waits(&scene->sessions[0]));
+    assert_int_equal(scene->sessions[2].id, 1);
+    assert_int_equal(scene->returned, 0); /* it was never gone */
+    scene->replaced = NULL;
+    introduce(scene, 3, 77); /* nothing had been answered, so it cannot know that it is known */
+    assert_ptr_equal(scene->replaced, &scene->sessions[2]);
+    assert_int_equal(scene->sessions[3].id, 1);
+    scene->replaced = NULL;
+    introduce(scene, 1, 77); /* of an older connection; it has taken long */
+    assert_ptr_equal(scene->replaced, &scene->sessions[1]);
+    assert_int_equal(serve(scene, 3, CODEC_SET, "a", "v", 0), 0);
+    assert_int_equal(scene->changed_by, 1);
+    kv_machine_end(&scene->machine, &scene->sessions[3], true);
+    scene->sessions[3].id = 5;       /* another connection */
+    assert_returns(scene, 3, 77, 1); /* since it said for the last time who it is */
+}
+
+static void a_client_that_may_come_back_is_known(void **ctx) {
+    struct scene *scene = *ctx;
+    introduce(scene, 0, 77);
+    introduce(scene, 1, 78);
+    kv_machine_end(&scene->machine, &scene->sessions[0], true);
+    kv_machine_end(&scene->machine, &scene->sessions[1], false);
+    assert_returns(scene, 3, 78, CODEC_UNKNOWN);
+    assert_int_equal(scene->returned, 0);
+    assert_returns(scene, 2, 77, 0);
+    assert_int_equal(scene->returned, 1);
+    assert_null(scene->replaced);
+}
+
+static void who_has_been_away_longest_is_forgotten_first(void **ctx) {
+    struct scene *scene = *ctx;
+    scene->machine.callers.gone_max = 2;
+    for (size_t i = 0; i < 3; i++) {
+        introduce(scene, i, (int64_t)i + 1);
+        kv_machine_end(&scene->machine, &scene->sessions[i], true);
+    }
+    assert_returns(scene, 3, 1, CODEC_UNKNOWN);
+    assert_returns(scene, 3, 2, 0);
+    kv_machine_clear(&scene->machine);
+    assert_returns(scene, 2, 3, CODEC_UNKNOWN);
+}
+
 static void multi_set(struct scene *scene, int expected_code, const char *words) {
     assert_int_equal(serve_keys(scene, 0, CODEC_MULTI_SET, words), expected_code);
 }
@@ -406,6 +522,11 @@ int main(void) {
         SCENE_TEST(a_full_store_fails_a_wait_cleanly),
         SCENE_TEST(the_host_hears_of_real_changes_only),
         SCENE_TEST(the_host_may_write_when_told),
+        SCENE_TEST(an_addition_that_is_repeated_is_made_once),
+        SCENE_TEST(nobody_adds_once_without_a_name_or_a_number),
+        SCENE_TEST(a_client_that_moves_takes_its_number_along),
+        SCENE_TEST(a_client_that_may_come_back_is_known),
+        SCENE_TEST(who_has_been_away_longest_is_forgotten_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "net/endpoint.h"
+#include "net/socket.h"
 #include "store/server/kv_engine_impl.h"
 
 /* Of the native rendezvous' HELLO (docs/formats/coordinator.md). */
@@ -142,11 +143,14 @@ static void receive_failed(struct kv_connection *connection, ssize_t got) {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
         return;
     }
-    connection->peer_has_reset = got < 0 && errno == ECONNRESET;
-    connection->peer_has_ended = got == 0 && !connection->is_dead && !connection->is_at_end;
-    if (got == 0 && kv_output_len(&connection->out) > 0) {
+    if (got < 0) {
+        kv_connection_failed(connection, errno);
+        return;
+    }
+    connection->peer_has_ended = !connection->is_dead && !connection->is_at_end;
+    if (kv_output_len(&connection->out) > 0) {
         connection->is_at_end = true;
-        kv_machine_end(&connection->engine->machine, &connection->session);
+        kv_machine_end(&connection->engine->machine, &connection->session, false);
         return;
     }
     kv_connection_kill(connection);
@@ -235,7 +239,7 @@ void kv_connection_ready(struct kv_connection *connection, uint32_t events) {
     }
     bool reads = (connection->events & EPOLLIN) != 0;
     if (!reads && (events & (EPOLLHUP | EPOLLERR))) { /* nobody would ever see the end of it */
-        kv_connection_kill(connection);
+        kv_connection_failed(connection, net_socket_connect_result(connection->fd));
         return;
     }
     if (events & EPOLLOUT) {

@@ -14,12 +14,15 @@
 #include "store/wire/hash.h"
 
 struct kv_registration;
+struct kv_caller; /* kv_callers.h */
 
 enum kv_pending { KV_PENDING_NONE, KV_PENDING_WAIT, KV_PENDING_WATCH };
 
-/* A client as the store sees it; embedded in the connection. Zero-initialised but for the id. */
+/* A client as the store sees it; embedded in the connection. Zero-initialised but for the id, which is the number of
+ * the connection; one that comes back has that of the client's first one. */
 struct kv_session {
     uint64_t id;
+    struct kv_caller *caller;              /* borrowed; NULL: it has not said who it is */
     struct kv_registration *registrations; /* owned; one for each key waited for */
     uint32_t registration_count;
     uint32_t registration_capacity;

@@ -160,6 +160,7 @@ static enum codec_result walk_field(struct codec_scan *scan, const uint8_t *byte
     case '4':
         return walk(scan, len, 4);
     case '8':
+    case 't':
         return walk(scan, len, 8);
     case 'm':
         return walk_magic(scan, bytes, len);
@@ -234,6 +235,9 @@ void codec_request_decode(const uint8_t *bytes, size_t len, struct codec_request
             break;
         case '8':
             out->number = take_i64(&at);
+            break;
+        case 't':
+            out->turn = take_i64(&at);
             break;
         case 'k':
             out->key = take_bytes(&at);

@@ -28,9 +28,15 @@ enum { CODEC_WAIT_DONE = 0, CODEC_WAIT_CANCELED = 1, CODEC_CHECK_PRESENT = 0, CO
 
 /* Raw key (no leading slash) which our server reports as present to CHECK: "WATCH is understood here". */
 #define CODEC_WATCH_PROBE_KEY "muster/watch"
+/* Another one: "CLIENT, RETURN and ADD_ONCE are understood here". */
+#define CODEC_CLIENT_PROBE_KEY "muster/client"
+
+/* What RETURN is answered where no client of that name is known; else how many of its requests have been served. */
+#define CODEC_UNKNOWN INT64_C(-1)
 
 /* Field letters of a layout:
  *   1 u8    4 u32    m the magic    8 i64    k key    v value    K counted keys    P counted (key, value) pairs
+ *   t i64, a number of Muster's own beside another one
  *   b bytes of a reply    B as many b as the request asked for    L counted b    q i64, one b if it is > 0
  *
  * X(name, code, request layout, reply layout) */
@@ -54,7 +60,10 @@ enum { CODEC_WAIT_DONE = 0, CODEC_WAIT_CANCELED = 1, CODEC_CHECK_PRESENT = 0, CO
     X(QUEUE_LEN, 0x10, "k", "8")                                                                                       \
     X(LIST_KEYS, 0x11, "", "L")                                                                                        \
     X(BARRIER, 0x12, "k8", "1")                                                                                        \
-    X(WATCH, 0x40, "kv", "b") /* ours: key, known value; answered with the current one once it differs */
+    X(WATCH, 0x40, "kv", "b")     /* ours: key, known value; answered with the current one once it differs */          \
+    X(CLIENT, 0x41, "8", "")      /* ours: who speaks on this connection */                                            \
+    X(RETURN, 0x42, "8", "8")     /* ours: the same, and the server must have known it before */                       \
+    X(ADD_ONCE, 0x43, "k8t", "8") /* ours: ADD, and its number among those of this client */
 
 enum codec_command {
 #define CODEC_COMMAND_ENUM(name, code, request, reply) CODEC_##name = (code),
@@ -102,7 +111,8 @@ struct codec_request {
     struct kv_slice key;
     struct kv_slice value;   /* COMPARE_SET: expected; WATCH: known */
     struct kv_slice desired; /* COMPARE_SET */
-    int64_t number;          /* ADD: delta. BARRIER: world size. PING: nonce */
+    int64_t number;          /* ADD: delta. BARRIER: world size. PING: nonce. CLIENT, RETURN: who */
+    int64_t turn;            /* ADD_ONCE: its number */
     struct codec_list list;  /* keys; MULTI_SET: key, value, key, value ... */
 };
 

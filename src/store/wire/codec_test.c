@@ -70,6 +70,9 @@ static const struct golden {
     {"0106000000000000002f656d7074790000000000000000", CODEC_SET, "/empty", NULL, NULL, 0, 0, {0}},
     {"040500000000000000696e69742f0100000000000000", CODEC_ADD, "init/", NULL, NULL, 1, 0, {0}},
     {"4002000000000000002f7701000000000000006b", CODEC_WATCH, "/w", "k", NULL, 0, 0, {0}},
+    {"418877665544332211", CODEC_CLIENT, NULL, NULL, NULL, 0x1122334455667788, 0, {0}},
+    {"428877665544332211", CODEC_RETURN, NULL, NULL, NULL, 0x1122334455667788, 0, {0}},
+    {"4304000000000000002f636e7405000000000000000300000000000000", CODEC_ADD_ONCE, "/cnt", NULL, NULL, 5, 0, {0}},
 };
 
 enum { GOLDEN_COUNT = sizeof golden_requests / sizeof *golden_requests, BYTES_MAX = 256 };
@@ -141,6 +144,16 @@ static void requests_arrive_byte_by_byte(void **state) {
     }
 }
 
+static void the_number_of_an_addition_is_apart_from_what_it_adds(void **state) {
+    uint8_t bytes[BYTES_MAX];
+    struct codec_request request;
+    size_t len = unhex("4304000000000000002f636e7405000000000000000300000000000000", bytes);
+    (void)state;
+    codec_request_decode(bytes, len, &request);
+    assert_int_equal(request.number, 5);
+    assert_int_equal(request.turn, 3);
+}
+
 static void a_second_request_is_left_alone(void **state) {
     uint8_t bytes[BYTES_MAX];
     struct codec_scan scan;
@@ -202,7 +215,7 @@ static enum codec_result scan_length(const char *command_hex, uint64_t length) {
 }
 
 static void lengths_over_the_limit_are_refused_at_once(void **state) {
-    static const char *const key_commands[] = {"01", "02", "03", "04", "08", "09", "0e", "0f", "10", "12", "40"};
+    static const char *const key_commands[] = {"01", "02", "03", "04", "08", "09", "0e", "0f", "10", "12", "40", "43"};
     static const char *const list_commands[] = {"05", "06", "0a", "0b"};
     static const char *const value_commands[] = {"01", "02", "09", "0e", "40"};
     (void)state;
@@ -241,7 +254,7 @@ static void unknown_commands_are_refused(void **state) {
     for (unsigned command = 0; command < 256; command++) {
         uint8_t byte = (uint8_t)command;
         struct codec_scan scan;
-        bool known = command <= CODEC_BARRIER || command == CODEC_WATCH;
+        bool known = command <= CODEC_BARRIER || (command >= CODEC_WATCH && command <= CODEC_ADD_ONCE);
         codec_scan_request(&scan);
         assert_int_equal(codec_scan_step(&scan, &byte, 1) != CODEC_MALFORMED, known);
         assert_int_equal(strcmp(codec_command_name(command), "?") != 0, known);
@@ -285,6 +298,10 @@ static void golden_replies_are_understood(void **state) {
     assert_int_equal(reply.number, CODEC_WAIT_CANCELED);
     scan_reply(CODEC_ADD, 0, "feffffffffffffff", &reply);
     assert_int_equal(reply.number, -2);
+    scan_reply(CODEC_RETURN, 0, "ffffffffffffffff", &reply);
+    assert_int_equal(reply.number, CODEC_UNKNOWN);
+    scan_reply(CODEC_ADD_ONCE, 0, "feffffffffffffff", &reply);
+    assert_int_equal(reply.number, -2);
     scan_reply(CODEC_GET, 0, "02000000000000007631", &reply);
     assert_true(codec_list_next(&reply.list, &item));
     assert_slice(item, "v1");
@@ -323,6 +340,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_requests_are_understood),
         cmocka_unit_test(requests_arrive_byte_by_byte),
+        cmocka_unit_test(the_number_of_an_addition_is_apart_from_what_it_adds),
         cmocka_unit_test(a_second_request_is_left_alone),
         cmocka_unit_test(encoders_make_the_golden_bytes),
         cmocka_unit_test(encoders_refuse_what_is_too_large),
