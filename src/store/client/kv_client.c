@@ -26,9 +26,7 @@ static void on_link_closed(uv_handle_t *handle) {
     free(handle->data);
 }
 
-void kv_client_drop_link(struct kv_client *client) {
-    struct link *link = client->link;
-    client->link = NULL;
+static void drop(struct link *link) {
     if (link) {
         link->client = NULL;
         uv_close((uv_handle_t *)&link->poll, on_link_closed);
@@ -36,9 +34,31 @@ void kv_client_drop_link(struct kv_client *client) {
     }
 }
 
+void kv_client_drop_link(struct kv_client *client) {
+    struct link *link = client->link;
+    client->link = NULL;
+    drop(link);
+}
+
+/* What it has not sent yet has been sent on the other one, and must not come after that. */
+void kv_client_drop_retired(struct kv_client *client) {
+    const struct linger at_once = {.l_onoff = 1};
+    struct link *link = client->retired;
+    client->retired = NULL;
+    if (link) {
+        (void)setsockopt(link->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        drop(link);
+    }
+}
+
 void kv_client_forget_bytes(struct kv_client *client) {
     buf_done(&client->in);
     buf_done(&client->out);
+}
+
+void kv_client_stop_dial(struct kv_client *client) {
+    kv_client_close(client->dial);
+    client->dial = NULL;
 }
 
 void kv_client_answer(struct kv_client *client, struct kv_request *request, const struct kv_reply *reply) {
@@ -57,6 +77,8 @@ void kv_client_fail(struct kv_client *client, int code, const char *format, ...)
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     client->state = STATE_FAILED;
+    kv_client_stop_dial(client);
+    kv_client_drop_retired(client);
     kv_client_drop_link(client);
     kv_client_forget_bytes(client);
     (void)uv_timer_stop(&client->timer);
@@ -85,6 +107,8 @@ void kv_client_close(struct kv_client *client) {
     }
     assert(!client->is_closed);
     client->is_closed = true;
+    kv_client_stop_dial(client);
+    kv_client_drop_retired(client);
     kv_client_drop_link(client);
     kv_file_close(client->file); /* now: whoever closes may remove the file next */
     client->file = NULL;
@@ -107,21 +131,33 @@ static uint64_t timeout_from_ms(const struct kv_client *client, uint64_t since_m
     return client->timeout_ms ? from_ms + client->timeout_ms : 0;
 }
 
+static bool has_stood(const struct kv_client *client) {
+    return client->state == STATE_READY || client->state == STATE_LOST;
+}
+
+struct kv_request *kv_client_head(const struct kv_client *client) {
+    struct kv_request *head = client->state == STATE_LOST ? client->queued : client->sent;
+    while (head && !head->has_reply) {
+        head = head->next;
+    }
+    return head;
+}
+
 uint64_t kv_client_deadline_ms(const struct kv_client *client) {
-    const struct kv_request *head = client->sent;
-    if (client->state != STATE_READY) {
+    const struct kv_request *head = kv_client_head(client);
+    if (!has_stood(client)) {
         return timeout_from_ms(client, client->started_ms);
     }
     if (!head) {
         return 0;
     }
     if (head->stage == KV_STAGE_WAIT) {
-        return head->timeout_ms ? client->head_since_ms + head->timeout_ms : 0;
+        return head->timeout_ms ? head->since_ms + head->timeout_ms : 0;
     }
     if (head->command == CODEC_WATCH) {
         return 0;
     }
-    return timeout_from_ms(client, client->head_since_ms);
+    return timeout_from_ms(client, head->since_ms);
 }
 
 uint64_t kv_client_left_ms(const struct kv_client *client, uint64_t deadline_ms) {
@@ -160,6 +196,7 @@ void kv_client_send_pending(struct kv_client *client) {
         }
         if (sent < 0) {
             client->is_full = errno == EAGAIN || errno == EWOULDBLOCK;
+            client->link->send_error = client->is_full ? 0 : errno;
             break;
         }
         buf_consume(&client->out, (size_t)sent);
@@ -168,45 +205,100 @@ void kv_client_send_pending(struct kv_client *client) {
 }
 
 void kv_client_expect_reply(struct kv_client *client) {
-    const struct kv_request *head = client->sent;
+    struct kv_request *head = kv_client_head(client);
     if (head) {
         codec_scan_reply(&client->scan, head->stage == KV_STAGE_COMMAND ? head->command : CODEC_WAIT,
                          head->value_count);
+        head->since_ms = head->since_ms ? head->since_ms : kv_client_now_ms(client);
     }
-    client->head_since_ms = kv_client_now_ms(client);
     kv_client_arm_timer(client);
 }
 
-/* Does the last request sent forbid sending another one? */
-static bool is_held_back(const struct kv_client *client) {
+/* Does a request that was sent forbid sending this one? The server remembers one addition of each client. */
+static bool is_held_back(const struct kv_client *client, const struct kv_request *next) {
+    bool adds = next->command == CODEC_ADD || next->command == CODEC_ADD_ONCE;
     for (const struct kv_request *request = client->sent; request; request = request->next) {
-        if (request->holds_back) {
+        if (request->holds_back || (adds && request->command == CODEC_ADD_ONCE)) {
             return true;
         }
     }
     return false;
 }
 
+/* Who this is goes out with the first request, so that it costs no message of its own. */
+static int put_name(struct kv_client *client) {
+    int code = 0;
+    if (client->knows_clients && !client->is_named && !client->is_dial) {
+        code = codec_put_u8(&client->out, CODEC_CLIENT);
+        code = code ? code : codec_put_i64(&client->out, (int64_t)client->name);
+        client->is_named = code == 0;
+        client->messages = 0;
+    }
+    return code;
+}
+
+/* An addition, to who knows it again: once it has its number it keeps it. */
+static int number_addition(struct kv_client *client, struct kv_request *request) {
+    int code = 0;
+    if (request->command == CODEC_ADD && client->knows_clients) {
+        code = codec_put_i64(&request->bytes, client->additions + 1);
+        if (code == 0) {
+            client->additions++;
+            request->command = CODEC_ADD_ONCE;
+            buf_bytes(&request->bytes)[0] = CODEC_ADD_ONCE;
+        }
+    }
+    return code;
+}
+
+/* A server that answers nothing for long says now and then how far it is, so that few requests have to be kept. */
+static int limit_silent(const struct kv_client *client, struct kv_request *request) {
+    int code = 0;
+    if (!request->has_reply && client->silent_count >= KV_CLIENT_SILENT_MAX) {
+        code = kv_request_add_ping(request);
+    }
+    return code;
+}
+
+/* What is to be sent of it in its stage; after another connection it may be any. */
+static int put_request(struct kv_client *client, struct kv_request *request) {
+    int code = put_name(client);
+    code = code ? code : number_addition(client, request);
+    code = code ? code : limit_silent(client, request);
+    if (code) {
+        return code;
+    }
+    const uint8_t *bytes = buf_bytes(&request->bytes);
+    bool has_ping = request->command == CODEC_PING && !request->is_done;
+    request->sent_as = client->messages + 1;
+    client->messages += 1 + has_ping;
+    switch (request->stage) {
+    case KV_STAGE_WAIT:
+        return buf_append(&client->out, bytes, request->wait_len);
+    case KV_STAGE_CANCEL: /* is answered whether or not there is a wait */
+        return codec_put_u8(&client->out, CODEC_CANCEL_WAIT);
+    case KV_STAGE_COMMAND:
+        break;
+    }
+    size_t at = request->is_done ? request->bytes.len - KV_CLIENT_PING_BYTES : request->wait_len;
+    return buf_append(&client->out, bytes + at, request->bytes.len - at);
+}
+
 /* When there is no memory for it the connection is of no more use; that is reported from the loop, since this may run
  * inside a call. */
 void kv_client_pump(struct kv_client *client) {
-    while (client->state == STATE_READY && client->queued && !is_held_back(client)) {
+    while (client->state == STATE_READY && client->queued && !is_held_back(client, client->queued)) {
         struct kv_request *request = client->queued;
-        size_t len = request->stage == KV_STAGE_WAIT ? request->wait_len : request->bytes.len;
-        client->broken = buf_append(&client->out, buf_bytes(&request->bytes), len);
+        client->broken = put_request(client, request);
         if (client->broken) {
             (void)uv_timer_start(&client->timer, kv_client_on_timer, 0, 0);
             return;
         }
         (void)kv_request_take_first(&client->queued, &client->queued_last);
-        if (!request->has_reply) {
-            client->request_count--;
-            kv_request_free(request);
-            continue;
-        }
-        bool was_idle = client->sent == NULL;
+        bool was_idle = kv_client_head(client) == NULL;
         kv_request_append(&client->sent_last, request);
-        if (was_idle) {
+        client->silent_count += !request->has_reply;
+        if (was_idle && request->has_reply) {
             kv_client_expect_reply(client);
         }
     }
@@ -234,6 +326,8 @@ int kv_client_submit(struct kv_client *client, struct kv_request *request) {
     kv_request_append(&client->queued_last, request);
     if (client->file_path || client->etcd) {
         kv_client_file_wake(client);
+    } else if (client->state == STATE_LOST) {
+        kv_client_expect_reply(client);
     } else {
         kv_client_pump(client);
     }
@@ -255,16 +349,17 @@ static bool receive(struct kv_client *client) {
     }
     ssize_t got = recv(client->link->fd, at, room, 0);
     if (got > 0) {
+        kv_client_stop_dial(client);
         buf_commit(&client->in, (size_t)got);
         return true;
     }
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
         return false;
     }
-    int error_number = got == 0 ? ECONNRESET : errno;
+    int error_number = got == 0 ? client->link->send_error : errno;
     if (client->state == STATE_HANDSHAKE) {
-        kv_client_try_later(client, error_number);
-    } else {
+        kv_client_try_later(client, error_number ? error_number : ECONNRESET);
+    } else if (!client->lost || !client->lost(client, error_number)) {
         kv_client_fail(client, MUSTER_ECONNECT, "connection to the store at %s lost: %s", client->address_text,
                        got == 0 ? "closed by the other side" : strerror(error_number));
     }
@@ -301,14 +396,33 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
     }
 }
 
-static void cancel_wait(struct kv_client *client) {
-    client->sent->stage = KV_STAGE_CANCEL;
+static void cancel_wait(struct kv_client *client, struct kv_request *head) {
+    head->stage = KV_STAGE_CANCEL;
+    head->since_ms = 0;
+    if (client->state == STATE_LOST) { /* the next connection hears of it */
+        kv_client_expect_reply(client);
+        return;
+    }
     if (codec_put_u8(&client->out, CODEC_CANCEL_WAIT)) {
         kv_client_fail(client, MUSTER_ENOMEM, "no memory to send to %s", client->address_text);
         return;
     }
+    client->messages++;
     kv_client_expect_reply(client);
     kv_client_send_pending(client);
+}
+
+static void on_late(struct kv_client *client) {
+    struct kv_request *head = kv_client_head(client);
+    if (!has_stood(client)) {
+        kv_client_give_up(client);
+    } else if (head->stage == KV_STAGE_WAIT) {
+        cancel_wait(client, head);
+    } else {
+        kv_client_fail(client, MUSTER_ETIMEOUT, "the store at %s did not answer %s %s within %llu ms",
+                       client->address_text, codec_command_name(head->command), head->keys,
+                       (unsigned long long)client->timeout_ms);
+    }
 }
 
 void kv_client_on_timer(uv_timer_t *timer) {
@@ -329,14 +443,8 @@ void kv_client_on_timer(uv_timer_t *timer) {
         kv_client_try_now(client);
     } else if (!is_late) {
         kv_client_arm_timer(client);
-    } else if (client->state != STATE_READY) {
-        kv_client_give_up(client);
-    } else if (client->sent->stage == KV_STAGE_WAIT) {
-        cancel_wait(client);
     } else {
-        kv_client_fail(client, MUSTER_ETIMEOUT, "the store at %s did not answer %s %s within %llu ms",
-                       client->address_text, codec_command_name(client->sent->command), client->sent->keys,
-                       (unsigned long long)client->timeout_ms);
+        on_late(client);
     }
 }
 
@@ -382,6 +490,7 @@ int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t t
         return MUSTER_ENOMEM;
     }
     memcpy(&client->address, address, net_sockaddr_len(address));
+    client->dialled = client->address;
     (void)net_address_format(address, client->address_text);
     *out = client;
     return 0;
@@ -406,6 +515,7 @@ enum kv_client_stage kv_client_stage(const struct kv_client *client, int *out_er
     switch (client->state) {
     case STATE_PAUSED:
     case STATE_CONNECTING:
+    case STATE_LOST:
         return KV_CLIENT_CONNECTING;
     case STATE_HANDSHAKE:
         return KV_CLIENT_HANDSHAKE;

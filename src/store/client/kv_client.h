@@ -65,6 +65,34 @@ int kv_client_create_etcd(uv_loop_t *loop, const struct kv_client_etcd_options *
 /* Cancels everything without further callbacks; frees once libuv has closed the handles. NULL accepted. */
 void kv_client_close(struct kv_client *client);
 
+/* ---- silence ---- */
+
+/* For a connection on which nothing is answered though the store may live: the network may be away, and the kernel
+ * waits longer and longer before it sends again. Other ones are dialled beside it, to the address of the client or the
+ * last one of kv_client_set_address(), one after another: each has 4 s, and 0.5 s lie between two. When the old
+ * one says something before the new one stands, the dial is dropped. Else all that has not been answered is sent again
+ * on the new one, in order, with the time that it has left, and each callback comes once. on_state hears nothing of it.
+ * No-op while dialling, before the connection stands, after its end, and for a file or an etcd.
+ *
+ * What happens twice then is harmless. SET and MULTI_SET: Muster's server says how far it has served this client,
+ * and they do not happen twice; another server may be told old values again. DELETE: the same absence, unless somebody
+ * else has written in between (it may answer 0 instead of 1). COMPARE_SET: what had
+ * been done is not done again, as the value is not the expected one any more; the answer is the value that the key
+ * has now. To who has won that is its own value, unless somebody has built on it since. Then it reads like a loss, and
+ * who looks at the value, as all do who use it, goes on from there. (Nobody may write a value that was there
+ * before.) ADD: Muster's server knows it again. Another one does not: then it is not repeated, and answers
+ * MUSTER_ECONNECT.
+ *
+ * The client ends (on_state, MUSTER_ECONNECT) as with a connection that ends, if the address at which it was connected
+ * refuses the dial, since the store's process is gone then; if another store answers there; and if ours has been
+ * started anew, or has dropped this client. */
+void kv_client_redial(struct kv_client *client);
+/* From now on a connection that the network ends, or a reset, is replaced in the same way, if the server is
+ * Muster's. One that the store ends in good order ends the client as before. */
+void kv_client_set_resumes(struct kv_client *client, bool resumes);
+/* Where to dial, if the store's name means something else by now. One that refuses is tried again. */
+void kv_client_set_address(struct kv_client *client, const struct sockaddr *address);
+
 /* By whose clock the store's silence is judged; borrowed until kv_client_close(). Right after creating the client. */
 void kv_client_set_clock(struct kv_client *client, struct loop_clock *clock);
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "base/system/random.h"
 #include "net/retry.h"
 #include "net/socket.h"
 #include "store/client/kv_client_impl.h"
@@ -15,7 +16,7 @@ void kv_client_try_later(struct kv_client *client, int error_number) {
     client->last_error = error_number;
     kv_client_drop_link(client);
     kv_client_forget_bytes(client);
-    if (!net_socket_error_is_transient(error_number)) {
+    if (client->is_dial || !net_socket_error_is_transient(error_number)) {
         kv_client_fail(client, MUSTER_ECONNECT, "connect to %s: %s", client->address_text, strerror(error_number));
         return;
     }
@@ -76,15 +77,21 @@ void kv_client_try_now(struct kv_client *client) {
     kv_client_arm_timer(client);
 }
 
-/* VALIDATE and PING as PyTorch's client sends them, and the question whether the server is one of ours. One write. */
+static int put_question(struct kv_client *client, const char *key) {
+    int code = codec_put_u8(&client->out, CODEC_CHECK);
+    code = code ? code : codec_put_i64(&client->out, 1);
+    return code ? code : codec_put_key(&client->out, "", kv_slice_text(key));
+}
+
+/* VALIDATE and PING as PyTorch's client sends them, and the questions whether the server is one of ours, and knows
+ * clients again, as older ones of ours do not. One write. */
 static int put_handshake(struct kv_client *client) {
     int code = codec_put_u8(&client->out, CODEC_VALIDATE);
     code = code ? code : codec_put_u32(&client->out, CODEC_MAGIC);
     code = code ? code : codec_put_u8(&client->out, CODEC_PING);
     code = code ? code : codec_put_u32(&client->out, client->nonce);
-    code = code ? code : codec_put_u8(&client->out, CODEC_CHECK);
-    code = code ? code : codec_put_i64(&client->out, 1);
-    return code ? code : codec_put_key(&client->out, "", kv_slice_text(CODEC_WATCH_PROBE_KEY));
+    code = code ? code : put_question(client, CODEC_WATCH_PROBE_KEY);
+    return code ? code : put_question(client, CODEC_CLIENT_PROBE_KEY);
 }
 
 void kv_client_on_connected(struct kv_client *client) {
@@ -132,12 +139,14 @@ void kv_client_handle_handshake(struct kv_client *client) {
                        "%s answers, but not as a TCPStore does: another program holds this port", client->address_text);
         return;
     }
-    if (client->in.len < sizeof expected + 1) {
+    if (client->in.len < sizeof expected + 2) {
         return;
     }
-    client->server_is_muster = buf_bytes(&client->in)[sizeof expected] == CODEC_CHECK_PRESENT;
+    const uint8_t *present = buf_bytes(&client->in) + sizeof expected;
+    client->server_is_muster = present[0] == CODEC_CHECK_PRESENT;
     client->offers_watch = client->server_is_muster;
-    buf_consume(&client->in, sizeof expected + 1);
+    client->knows_clients = present[1] == CODEC_CHECK_PRESENT && random_fill(&client->name, sizeof client->name) == 0;
+    buf_consume(&client->in, sizeof expected + 2);
     client->state = STATE_READY;
     kv_client_arm_timer(client);
     client->on_state(client->ctx, 0);

@@ -442,7 +442,7 @@ static void begin_request(struct kv_client *client) {
     struct kv_request *head = kv_request_take_first(&client->queued, &client->queued_last);
     struct codec_scan scan;
     kv_request_append(&client->sent_last, head);
-    client->head_since_ms = kv_client_now_ms(client);
+    head->since_ms = kv_client_now_ms(client);
     size_t start = head->command == CODEC_WAIT ? 0 : head->wait_len;
     const uint8_t *bytes = buf_bytes(&head->bytes) + start;
     codec_scan_request(&scan);
@@ -478,7 +478,7 @@ static void reach(struct kv_client *client) {
 }
 
 static uint64_t wait_left_ms(const struct kv_client *client) {
-    return kv_client_left_ms(client, client->head_since_ms + client->sent->timeout_ms);
+    return kv_client_left_ms(client, client->sent->since_ms + client->sent->timeout_ms);
 }
 
 void kv_client_etcd_turn(struct kv_client *client) {

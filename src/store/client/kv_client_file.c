@@ -39,7 +39,7 @@ static void file_not_yet(struct kv_client *client, bool waits) {
     const struct kv_request *head = client->sent;
     assert(head);
     uint64_t limit_ms = waits ? head->timeout_ms : client->timeout_ms;
-    if (limit_ms == 0 || kv_client_left_ms(client, client->head_since_ms + limit_ms) > 0) {
+    if (limit_ms == 0 || kv_client_left_ms(client, head->since_ms + limit_ms) > 0) {
         look_again(client, waits ? FILE_WAIT_MS : FILE_BUSY_MS);
     } else if (waits) {
         kv_client_time_out(client);
@@ -74,8 +74,9 @@ void kv_client_file_turn(struct kv_client *client) {
     }
     while (client->sent || client->queued) {
         if (!client->sent) {
-            kv_request_append(&client->sent_last, kv_request_take_first(&client->queued, &client->queued_last));
-            client->head_since_ms = kv_client_now_ms(client);
+            struct kv_request *next = kv_request_take_first(&client->queued, &client->queued_last);
+            next->since_ms = kv_client_now_ms(client);
+            kv_request_append(&client->sent_last, next);
         }
         if (!file_answers(client)) {
             return;

@@ -1,5 +1,6 @@
-/* What the client's files share: kv_client.c (life, queues, time), kv_client_connect.c, kv_client_replies.c,
- * kv_client_requests.c (the calls), kv_client_file.c (a file instead of a server) and kv_client_etcd.c (an etcd). */
+/* What the client's files share: kv_client.c (life, queues, time), kv_client_connect.c, kv_client_redial.c,
+ * kv_client_replies.c, kv_client_requests.c (the calls), kv_client_file.c (a file instead of a server) and
+ * kv_client_etcd.c (an etcd). */
 #ifndef STORE_KV_CLIENT_IMPL_H
 #define STORE_KV_CLIENT_IMPL_H
 
@@ -13,7 +14,9 @@
 
 #define KV_CLIENT_REQUESTS_MAX ((size_t)65536) /* unanswered, of one client */
 #define KV_CLIENT_KEYS_TEXT_MAX 256            /* keys named in a message */
-#define KV_CLIENT_NO_VALUE "muster: none"      /* kv_client_find(): what nobody stores */
+#define KV_CLIENT_SILENT_MAX ((size_t)64) /* requests without a reply that are kept, since no later reply has come */
+#define KV_CLIENT_PING_BYTES ((size_t)5)
+#define KV_CLIENT_NO_VALUE "muster: none" /* kv_client_find(): what nobody stores */
 
 enum kv_request_stage {
     KV_STAGE_WAIT,   /* a WAIT comes first */
@@ -30,8 +33,11 @@ struct kv_request {
     enum kv_request_stage stage;
     bool holds_back; /* nothing may be sent behind it before it is answered */
     bool has_reply;
+    bool is_done;        /* SET, MULTI_SET: served on an earlier connection: the PING alone is left */
+    uint64_t sent_as;    /* the number of its (first) message on the last connection; 0: it was not sent */
     bool finds;          /* KV_CLIENT_NO_VALUE is no value */
     uint64_t timeout_ms; /* of the WAIT; 0: none */
+    uint64_t since_ms;   /* when it became the first unanswered one, in its stage; 0: not yet */
     kv_reply_cb *cb;
     void *ctx;
     char keys[KV_CLIENT_KEYS_TEXT_MAX]; /* "/a, /b" */
@@ -40,12 +46,15 @@ struct kv_request {
 };
 
 void kv_request_free(struct kv_request *request);
+/* One that has no reply of its own gets that of a PING behind it. */
+int kv_request_add_ping(struct kv_request *request);
 
 enum kv_client_state {
     STATE_PAUSED, /* before the first try or between two */
     STATE_CONNECTING,
     STATE_HANDSHAKE,
     STATE_READY,
+    STATE_LOST, /* it stood; another one is dialled, and requests wait for it */
     STATE_FAILED,
 };
 
@@ -54,6 +63,7 @@ struct link {
     uv_poll_t poll;
     struct kv_client *client; /* NULL: given up */
     int fd;
+    int send_error; /* errno: told once only, and it was send() that was told */
 };
 
 struct kv_client {
@@ -64,7 +74,6 @@ struct kv_client {
     uint64_t timeout_ms;
     uint64_t timeout_since_ms; /* kv_client_set_timeout(); 0: not yet */
     uint64_t started_ms;
-    uint64_t head_since_ms; /* since when the first unanswered request is first */
     unsigned tries;
     int broken; /* a code: bytes could not be queued; reported from the loop */
     enum kv_client_state state;
@@ -72,7 +81,21 @@ struct kv_client {
     bool is_full; /* the socket took no more of `out`, and says when it will */
     bool server_is_muster;
     bool offers_watch;
-    int last_error; /* errno of the latest attempt; 0: none yet */
+    bool knows_clients; /* the server, again, when they come back (CLIENT, RETURN, ADD_ONCE) */
+    bool is_named;      /* the server has been sent our name on this connection */
+    bool is_known;      /* and has answered since */
+    bool resumes;
+    bool is_dial; /* one attempt for another client, which is told by on_state */
+    uint64_t name;
+    int64_t additions; /* sent with a number */
+    uint64_t messages; /* sent since CLIENT; after RETURN as many as were served */
+    /* kv_client_redial.c, once it is asked for: the connection has ended: the errno, 0 when it was in good order.
+     * False, or NULL: and with it the client, which the caller tells it. */
+    bool (*lost)(struct kv_client *client, int error_number);
+    struct kv_client *dial;          /* owned; NULL: not dialling */
+    struct link *retired;            /* what the new connection replaces, until the server knows that it does */
+    struct sockaddr_storage dialled; /* where to */
+    int last_error;                  /* errno of the latest attempt; 0: none yet */
     struct link *link;
     char *file_path; /* instead of an address; else NULL */
     struct kv_file *file;
@@ -81,7 +104,8 @@ struct kv_client {
     struct buf in, out;
     struct codec_scan scan; /* of the reply at hand */
     struct kv_request *queued, **queued_last;
-    struct kv_request *sent, **sent_last; /* unanswered */
+    struct kv_request *sent, **sent_last; /* unanswered; or without a reply, and no later one has been answered */
+    size_t silent_count;                  /* of the latter */
     size_t request_count;
     kv_client_state_cb *on_state;
     void *ctx;
@@ -120,6 +144,8 @@ void kv_client_fail(struct kv_client *client, int code, const char *format, ...)
 void kv_client_on_timer(uv_timer_t *timer);
 
 void kv_client_drop_link(struct kv_client *client);
+/* Of the connection that the new one replaces: now the server knows. */
+void kv_client_drop_retired(struct kv_client *client);
 void kv_client_forget_bytes(struct kv_client *client);
 /* The moment by which something must have happened, or 0. */
 uint64_t kv_client_deadline_ms(const struct kv_client *client);
@@ -130,8 +156,13 @@ void kv_client_update_poll(struct kv_client *client);
 void kv_client_send_pending(struct kv_client *client);
 /* Sends the requests that may be sent. */
 void kv_client_pump(struct kv_client *client);
-/* Another request is the first unanswered one. */
+/* Another request is the first unanswered one, or it is in another stage. */
 void kv_client_expect_reply(struct kv_client *client);
+/* The first one that is owed a reply; NULL: none. */
+struct kv_request *kv_client_head(const struct kv_client *client);
+
+/* The old connection has answered, or it is the end. */
+void kv_client_stop_dial(struct kv_client *client);
 
 /* kv_client_connect.c: one attempt; its socket is connected, or not; the answer has come, or a part of it; there will
  * be none, so again after a pause; no more time. */
@@ -143,6 +174,9 @@ void kv_client_give_up(struct kv_client *client);
 
 /* kv_client_replies.c: answers requests from what has arrived. */
 void kv_client_handle_input(struct kv_client *client);
+
+/* kv_client_requests.c: asks a server of ours whether it knows the client of that name. */
+int kv_client_return(struct kv_client *client, uint64_t name, kv_reply_cb *cb, void *ctx);
 
 /* kv_client_file.c: something has been queued; the timer has run out. */
 void kv_client_file_wake(struct kv_client *client);

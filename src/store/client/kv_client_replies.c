@@ -62,6 +62,8 @@ static void handle_wait_reply(struct kv_client *client, int64_t number) {
     } else {
         head->stage = KV_STAGE_COMMAND;
         head->holds_back = false;
+        head->since_ms = 0;
+        client->messages++;
         if (buf_append(&client->out, buf_bytes(&head->bytes) + head->wait_len, head->bytes.len - head->wait_len)) {
             kv_client_fail(client, MUSTER_ENOMEM, "no memory to send to %s", client->address_text);
         }
@@ -82,8 +84,19 @@ static void handle_reply(struct kv_client *client, const uint8_t *bytes, size_t 
     }
 }
 
+/* What was sent without a reply to come has been served when a later reply comes. */
+static void drop_silent(struct kv_client *client) {
+    while (client->sent && !client->sent->has_reply) {
+        struct kv_request *request = kv_request_take_first(&client->sent, &client->sent_last);
+        client->silent_count--;
+        client->request_count--;
+        kv_request_free(request);
+    }
+}
+
 void kv_client_handle_input(struct kv_client *client) {
     while (client->state == STATE_READY && client->in.len > 0) {
+        drop_silent(client);
         if (!client->sent) {
             kv_client_fail(client, MUSTER_EPROTOCOL, "%s sent %zu bytes that nobody asked for", client->address_text,
                            client->in.len);
@@ -99,6 +112,8 @@ void kv_client_handle_input(struct kv_client *client) {
             return;
         }
         size_t size = client->scan.at;
+        client->is_known = client->is_named;
+        kv_client_drop_retired(client);
         handle_reply(client, buf_bytes(&client->in), size); /* the callback may close or fail the client */
         if (client->is_closed || client->state != STATE_READY) {
             return;

@@ -74,13 +74,21 @@ static int finish(struct kv_client *client, struct kv_request *request, int code
     return kv_client_submit(client, request);
 }
 
+int kv_request_add_ping(struct kv_request *request) {
+    int code = codec_put_u8(&request->bytes, CODEC_PING);
+    code = code ? code : codec_put_u32(&request->bytes, 0);
+    if (code == 0) {
+        request->command = CODEC_PING;
+        request->has_reply = true;
+    }
+    return code;
+}
+
 /* SET, MULTI_SET: the protocol has no reply, but a PING behind them is answered when they are done. */
 static int finish_silent(struct kv_client *client, struct kv_request *request, int code) {
-    request->has_reply = request->cb != NULL;
-    if (request->has_reply) {
-        request->command = CODEC_PING;
-        code = code ? code : codec_put_u8(&request->bytes, CODEC_PING);
-        code = code ? code : codec_put_u32(&request->bytes, 0);
+    request->has_reply = false;
+    if (request->cb) {
+        code = code ? code : kv_request_add_ping(request);
     }
     return finish(client, request, code);
 }
@@ -247,6 +255,17 @@ int kv_client_list_keys(struct kv_client *client, kv_reply_cb *cb, void *ctx) {
         return code;
     }
     code = codec_put_u8(&request->bytes, CODEC_LIST_KEYS);
+    return finish(client, request, code);
+}
+
+int kv_client_return(struct kv_client *client, uint64_t name, kv_reply_cb *cb, void *ctx) {
+    struct kv_request *request = NULL;
+    int code = request_new(CODEC_RETURN, 0, cb, ctx, &request);
+    if (code) {
+        return code;
+    }
+    code = codec_put_u8(&request->bytes, CODEC_RETURN);
+    code = code ? code : codec_put_i64(&request->bytes, (int64_t)name);
     return finish(client, request, code);
 }
 

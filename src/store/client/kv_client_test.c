@@ -607,11 +607,11 @@ static void a_server_without_watch_refuses_it(void **ctx) {
     struct scene *scene = *ctx;
     struct state state = {0};
     struct answer watch = {0}, late = {0};
-    /* The handshake's answer of PyTorch's server: the nonce and "absent". */
-    char greeting[5];
+    /* The handshake's answer of PyTorch's server: the nonce and "absent", twice. */
+    char greeting[6];
     uint32_t nonce = (uint32_t)getpid();
     memcpy(greeting, &nonce, 4);
-    greeting[4] = CODEC_CHECK_ABSENT;
+    greeting[4] = greeting[5] = CODEC_CHECK_ABSENT;
     struct stranger stranger = {.greeting = greeting, .greeting_len = sizeof greeting};
     start_stranger(scene, &stranger);
     struct kv_client *client = new_client(scene, &state, GIVE_UP_MS);
