@@ -92,6 +92,12 @@ def try_cplusplus(prefix, folder):
     run(os.path.join(prefix, "bin", "muster"), "run", "--standalone", "--nproc-per-node=2", "--no-python", program)
 
 
+def try_start(prefix):
+    """The program starts without the library of mathematics: each agent would spend time on loading it."""
+    if "libm.so" in run("ldd", os.path.join(prefix, "bin", "muster")):
+        sys.exit("muster needs libm: which function of it?")
+
+
 def try_uninstall(folder):
     """A stage is removed, and the live installation that was made after it stays."""
     build, prefix = os.path.dirname(BINARY), os.path.join(folder, "live")
@@ -137,6 +143,7 @@ def main():
         for static in (False, True):
             try_library(prefix, folder, static)
         try_cplusplus(prefix, folder)
+        try_start(prefix)
         try_uninstall(folder)
 
 

@@ -77,10 +77,11 @@ static const struct archive_type *read_type(const struct torch_file *t, const st
 
 /* ---- scalars ---- */
 
+/* Without ldexp(): an agent that loaded the library of mathematics for it would start later. */
 static double half_value(uint16_t half) {
     int exponent = half >> 10 & 0x1f, fraction = half & 0x3ff;
-    double value = exponent == 0x1f ? (fraction ? (double)NAN : (double)INFINITY)
-                                    : ldexp(exponent ? fraction + 0x400 : fraction, (exponent ? exponent : 1) - 25);
+    int64_t steps = exponent ? (int64_t)(fraction + 0x400) << exponent : (int64_t)fraction << 1; /* of 2^-25 */
+    double value = exponent == 0x1f ? (fraction ? (double)NAN : (double)INFINITY) : (double)steps * 0x1p-25;
     return half & 0x8000 ? -value : value;
 }
 
