@@ -98,8 +98,7 @@ int native_place_host(struct native_place *place, const struct kv_server_options
 
 /* A store of this agent's own: at an address that is this machine's, whatever else the name means. */
 static const struct sockaddr *own_address(const struct native_place *place, struct net_address *room) {
-    store_host_own_address(&place->addresses, room);
-    net_address_set_port((struct sockaddr *)&room->sockaddr, kv_server_port(place->server));
+    store_host_own_address(place->server, &place->addresses, room);
     return (const struct sockaddr *)&room->sockaddr;
 }
 

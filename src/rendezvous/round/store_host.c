@@ -23,20 +23,32 @@ bool store_host_is_loopback(const char *host) {
     return net_resolve_numeric(host, 0, &addresses) == MUSTER_OK && store_host_are_loopback(&addresses);
 }
 
-void store_host_own_address(const struct net_addresses *named, struct net_address *out) {
-    struct net_addresses loopback, interface;
+/* The first of `named` that is this machine's, else loopback's or an interface's, which lie in `room` then. */
+static const struct sockaddr *find_local(const struct net_addresses *named, struct net_addresses room[2]) {
     char text[NET_ADDRESS_TEXT_MAX];
-    (void)net_resolve_numeric("localhost", 0, &loopback);
     const struct sockaddr *local = net_addresses_first_local(named);
-    local = local ? local : net_addresses_first_local(&loopback);
+    if (!local) {
+        (void)net_resolve_numeric("localhost", 0, &room[0]);
+        local = net_addresses_first_local(&room[0]);
+    }
     if (!local) { /* rare, and it takes longest to ask */
         worker_store_own_address(text);
-        (void)net_resolve_numeric(text, 0, &interface);
-        local = net_addresses_first_local(&interface);
+        (void)net_resolve_numeric(text, 0, &room[1]);
+        local = net_addresses_first_local(&room[1]);
     }
-    local = local ? local : (const struct sockaddr *)&loopback.list[0].sockaddr; /* whose error says what is wrong */
+    return local ? local : (const struct sockaddr *)&room[0].list[0].sockaddr; /* whose error says what is wrong */
+}
+
+void store_host_own_address(const struct kv_server *server, const struct net_addresses *named,
+                            struct net_address *out) {
+    struct net_addresses room[2];
+    const struct sockaddr *local = kv_server_address(server);
+    if (!net_address_is_loopback(local)) {
+        local = find_local(named, room);
+    }
     *out = (struct net_address){.len = net_sockaddr_len(local)};
     memcpy(&out->sockaddr, local, out->len);
+    net_address_set_port((struct sockaddr *)&out->sockaddr, kv_server_port(server));
 }
 
 /* It is loopback then, on each node. */
@@ -80,43 +92,29 @@ static bool is_absent(int error_number) {
     return error_number == EAFNOSUPPORT || error_number == EADDRNOTAVAIL;
 }
 
-/* A host may have but one of 127.0.0.1 and ::1. With none of them the kernel says so. */
-static void keep_local(const struct net_addresses *all, struct net_addresses *out) {
-    out->count = 0;
-    for (size_t i = 0; i < all->count; i++) {
-        if (net_address_is_local((const struct sockaddr *)&all->list[i].sockaddr)) {
-            out->list[out->count++] = all->list[i];
-        }
-    }
-    if (out->count == 0) {
-        *out = *all;
-    }
-}
-
-int store_host_open(uv_loop_t *loop, const struct net_addresses *loopback, uint16_t port,
-                    struct kv_server_options options, struct kv_server **out) {
-    struct net_addresses everywhere, here;
-    const struct net_addresses *where = &here;
-    if (loopback) {
-        keep_local(loopback, &here);
-    } else {
-        struct net_addresses v4;
-        (void)net_resolve_numeric("::", port, &everywhere); /* takes IPv4 as well */
-        (void)net_resolve_numeric("0.0.0.0", port, &v4);
-        everywhere.list[everywhere.count++] = v4.list[0];
-        where = &everywhere;
-    }
+static int open_at(uv_loop_t *loop, const struct net_addresses *where, struct kv_server_options options,
+                   struct kv_server **out) {
     const struct sockaddr *addresses[NET_ADDRESSES_MAX];
     for (size_t i = 0; i < where->count; i++) {
         addresses[i] = (const struct sockaddr *)&where->list[i].sockaddr;
     }
     options.addresses = addresses;
-    options.address_count = loopback ? where->count : 1;
-    int rc = kv_server_create(loop, &options, out);
-    if (rc == MUSTER_ESYSTEM && is_absent(errno) && !loopback) {
-        options.addresses = addresses + 1;
-        options.address_count = 1;
-        rc = kv_server_create(loop, &options, out);
+    options.address_count = where->count;
+    return kv_server_create(loop, &options, out);
+}
+
+int store_host_open(uv_loop_t *loop, const struct net_addresses *loopback, uint16_t port,
+                    struct kv_server_options options, struct kv_server **out) {
+    if (loopback) { /* a host may have but one of 127.0.0.1 and ::1 */
+        options.skips_absent = true;
+        return open_at(loop, loopback, options, out);
+    }
+    struct net_addresses everywhere;
+    (void)net_resolve_numeric("::", port, &everywhere); /* takes IPv4 as well */
+    int rc = open_at(loop, &everywhere, options, out);
+    if (rc == MUSTER_ESYSTEM && is_absent(errno)) {
+        (void)net_resolve_numeric("0.0.0.0", port, &everywhere);
+        rc = open_at(loop, &everywhere, options, out);
     }
     return rc;
 }

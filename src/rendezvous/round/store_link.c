@@ -201,10 +201,15 @@ static void add_candidate(struct store_link *link, const struct sockaddr *addres
     net_address_set_port((struct sockaddr *)&c->address, port);
 }
 
-static void add_own_candidate(struct store_link *link, const struct net_addresses *named) {
+/* `local`: one of `named` that is known to be this machine's; NULL: nobody has asked. */
+static void add_own_candidate(struct store_link *link, const struct net_addresses *named,
+                              const struct sockaddr *local) {
     struct net_address self;
-    store_host_own_address(named, &self);
-    add_candidate(link, (const struct sockaddr *)&self.sockaddr, kv_server_port(link->server));
+    if (!local) {
+        store_host_own_address(link->server, named, &self);
+        local = (const struct sockaddr *)&self.sockaddr;
+    }
+    add_candidate(link, local, kv_server_port(link->server));
 }
 
 static void start_attempts(struct store_link *link) {
@@ -354,15 +359,15 @@ static void hint(struct store_link *link) {
 /* The port may have been a connection's own end for a moment, or two agents that began at the same time have kept each
  * other from it: then nobody hosts the store, and all would wait. Where a store listens, this changes nothing. */
 static void host_later(struct store_link *link) {
-    if (!net_addresses_first_local(&link->to_host) || link->server ||
-        host_store(link, store_link_is_loopback(link) ? &link->to_host : NULL) != MUSTER_OK) {
+    const struct sockaddr *local = net_addresses_first_local(&link->to_host);
+    if (!local || link->server || host_store(link, store_link_is_loopback(link) ? &link->to_host : NULL) != MUSTER_OK) {
         return;
     }
     for (size_t i = 0; i < link->candidate_count; i++) {
         kv_client_close(link->candidates[i].client);
     }
     link->candidate_count = 0;
-    add_own_candidate(link, &link->to_host);
+    add_own_candidate(link, &link->to_host, local);
     attempt(&link->candidates[0]);
     hint(link);
 }
@@ -386,9 +391,9 @@ static void on_tick(uv_timer_t *timer) {
 
 /* Hosts the store if that is wanted and possible, and connects. A code only when it has to be hosted and cannot. */
 static int choose(struct store_link *link, const struct net_addresses *addresses) {
-    const struct sockaddr *local = link->options.is_host == 0 ? NULL : net_addresses_first_local(addresses);
+    const struct sockaddr *local = link->options.is_host == -1 ? net_addresses_first_local(addresses) : NULL;
     bool loopback = store_link_is_loopback(link);
-    if (link->options.is_host != 0 && (link->options.is_host == 1 || local)) {
+    if (link->options.is_host == 1 || local) {
         int rc = host_store(link, loopback ? addresses : NULL);
         bool taken = rc == MUSTER_ESYSTEM && errno == EADDRINUSE;
         if (taken && link->options.is_host != 1) {
@@ -408,7 +413,7 @@ static int choose(struct store_link *link, const struct net_addresses *addresses
     }
     link->leads_to_itself = link->options.others_come && store_host_are_loopback(addresses);
     if (link->server) {
-        add_own_candidate(link, addresses);
+        add_own_candidate(link, addresses, local);
         hint(link);
     } else if (link->options.port == 0) {
         return status_fail(MUSTER_EINVAL,

@@ -28,14 +28,14 @@ static bool add_local_addr(struct net_addresses *at, const char *local_addr) {
     return true;
 }
 
-/* Of IPv4, or of IPv6 on a host that has that alone. */
-static void loopback_address(struct net_addresses *out) {
+/* On a host that has IPv6 alone ::1 takes the place of 127.0.0.1. False: it is none. */
+static bool move_to_v6(struct net_addresses *at) {
     struct net_addresses both;
     (void)net_resolve_numeric("localhost", 0, &both);
     const struct sockaddr *local = net_addresses_first_local(&both);
     bool is_second = local == (const struct sockaddr *)&both.list[1].sockaddr;
-    out->list[0] = both.list[is_second];
-    out->count = 1;
+    at->list[0] = both.list[is_second];
+    return is_second;
 }
 
 static int serve(uv_loop_t *loop, const struct net_addresses *at, const struct worker_store_guard *guard,
@@ -55,7 +55,7 @@ static int serve(uv_loop_t *loop, const struct net_addresses *at, const struct w
 int worker_store_open(uv_loop_t *loop, struct worker_store_place place, const struct worker_store_guard *guard,
                       struct kv_server **out) {
     struct net_addresses at;
-    loopback_address(&at);
+    (void)net_resolve_numeric("127.0.0.1", 0, &at);
     bool everywhere = !place.loopback || !add_local_addr(&at, place.local_addr);
     if (everywhere) {
         (void)net_resolve_numeric("::", 0, &at);
@@ -63,6 +63,8 @@ int worker_store_open(uv_loop_t *loop, struct worker_store_place place, const st
     int rc = serve(loop, &at, guard, out);
     if (rc != MUSTER_OK && everywhere) { /* the kernel may have no IPv6 */
         (void)net_resolve_numeric("0.0.0.0", 0, &at);
+        rc = serve(loop, &at, guard, out);
+    } else if (rc != MUSTER_OK && move_to_v6(&at)) {
         rc = serve(loop, &at, guard, out);
     }
     if (rc != MUSTER_OK && at.count > 1) { /* programs that meet elsewhere need not care */

@@ -73,21 +73,36 @@ static int listen_on(struct kv_engine *engine, const struct sockaddr *address, b
         errno = error_number;
         return code;
     }
+    if (engine->listener_count == 0) {
+        engine->address = copy;
+    }
     engine->port = net_address_port((const struct sockaddr *)&copy);
     engine->listener_fds[engine->listener_count++] = fd;
     return 0;
 }
 
-static int listen_on_all(struct kv_engine *engine, const struct kv_server_options *options) {
+/* Does this machine lack the address, or all of its kind? Whoever binds it learns that; nobody need ask before. */
+static bool is_absent(int error_number) {
+    return error_number == EAFNOSUPPORT || error_number == EADDRNOTAVAIL;
+}
+
+static int listen_on_each(struct kv_engine *engine, const struct kv_server_options *options) {
     bool v6_only = has_ipv4(options);
+    for (size_t i = 0; i < options->address_count; i++) {
+        int code = listen_on(engine, options->addresses[i], v6_only);
+        if (code && !(options->skips_absent && is_absent(errno))) {
+            return code;
+        }
+    }
+    return engine->listener_count > 0 ? 0 : listen_on(engine, options->addresses[0], v6_only); /* whose error counts */
+}
+
+static int listen_on_all(struct kv_engine *engine, const struct kv_server_options *options) {
     uint16_t wanted = net_address_port(options->addresses[0]);
     int code = 0;
     for (unsigned tries = 0; tries < PORT_TRIES_MAX; tries++) {
         engine->port = wanted;
-        code = 0;
-        for (size_t i = 0; i < options->address_count && code == 0; i++) {
-            code = listen_on(engine, options->addresses[i], v6_only);
-        }
+        code = listen_on_each(engine, options);
         bool again = code && errno == EADDRINUSE && wanted == 0 && engine->listener_count > 0;
         if (code) {
             int error_number = errno;
@@ -210,6 +225,10 @@ int kv_engine_fd(const struct kv_engine *engine) {
 
 uint16_t kv_engine_port(const struct kv_engine *engine) {
     return engine->port;
+}
+
+const struct sockaddr *kv_engine_address(const struct kv_engine *engine) {
+    return (const struct sockaddr *)&engine->address;
 }
 
 bool kv_engine_get(const struct kv_engine *engine, struct kv_slice key, struct kv_slice *out) {

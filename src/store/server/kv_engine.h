@@ -39,12 +39,13 @@ typedef void kv_server_disconnect_cb(void *ctx, uint64_t connection, enum kv_end
 struct kv_server_options {
     const struct sockaddr *const *addresses; /* borrowed during create: addresses to listen on, all or error */
     size_t address_count;                    /* port 0 in the first: the kernel chooses, the others get the same port */
-    size_t connections_max;                  /* 0: the default, 65536 */
-    size_t bytes_max;                        /* of keys, values, waits and buffers; 0: half of the machine's memory */
-    bool plain;                              /* pass for PyTorch's server: offer nothing more (for tests) */
-    kv_server_change_cb *on_change;          /* may be NULL */
-    kv_server_disconnect_cb *on_disconnect;  /* may be NULL */
-    kv_server_return_cb *on_return;          /* may be NULL */
+    bool skips_absent;      /* an address that this machine has not got is left out, unless it has none of them */
+    size_t connections_max; /* 0: the default, 65536 */
+    size_t bytes_max;       /* of keys, values, waits and buffers; 0: half of the machine's memory */
+    bool plain;             /* pass for PyTorch's server: offer nothing more (for tests) */
+    kv_server_change_cb *on_change;         /* may be NULL */
+    kv_server_disconnect_cb *on_disconnect; /* may be NULL */
+    kv_server_return_cb *on_return;         /* may be NULL */
     void *ctx;
     size_t newcomers_max; /* silent connections; 0: the default, 16384 */
     size_t strangers_max; /* of the guest's; 0: the default, 4096 */
@@ -60,6 +61,7 @@ int kv_engine_create(const struct kv_server_options *options, struct kv_engine *
 int kv_engine_fd(const struct kv_engine *engine);
 uint64_t kv_engine_refused_count(const struct kv_engine *engine); /* connections that were not admitted */
 uint16_t kv_engine_port(const struct kv_engine *engine);
+const struct sockaddr *kv_engine_address(const struct kv_engine *engine);
 /* Serves what is ready, for a bounded time; more may be ready afterwards. */
 void kv_engine_turn(struct kv_engine *engine);
 bool kv_engine_get(const struct kv_engine *engine, struct kv_slice key, struct kv_slice *out);

@@ -68,6 +68,7 @@ struct kv_engine {
     int listener_fds[KV_LISTENERS_MAX];
     bool listener_rests[KV_LISTENERS_MAX]; /* ready, but nobody can be accepted just now */
     size_t listener_count;
+    struct sockaddr_storage address; /* of the first, with the port */
     uint16_t port;
     struct kv_machine machine;
     struct kv_connection *connections;

@@ -720,6 +720,47 @@ static void several_addresses_share_one_port(void **ctx) {
     (void)close(b);
 }
 
+/* 192.0.2.1 is of a net that no machine is in (RFC 5737). */
+static void an_address_that_is_missing_is_left_out(void **ctx) {
+    struct scene *scene = *ctx;
+    struct sockaddr_in missing = {.sin_family = AF_INET}, present = {.sin_family = AF_INET}, at;
+    assert_int_equal(inet_pton(AF_INET, "192.0.2.1", &missing.sin_addr), 1);
+    present.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const struct sockaddr *addresses[2] = {(const struct sockaddr *)&missing, (const struct sockaddr *)&present};
+    struct kv_server_options options = {.addresses = addresses, .address_count = 2};
+    kv_engine_free(scene->engine);
+    scene->engine = NULL;
+    assert_int_equal(kv_engine_create(&options, &scene->engine), MUSTER_ESYSTEM);
+    assert_int_equal(errno, EADDRNOTAVAIL);
+
+    options.skips_absent = true;
+    options.address_count = 1; /* nothing is left */
+    assert_int_equal(kv_engine_create(&options, &scene->engine), MUSTER_ESYSTEM);
+    assert_int_equal(errno, EADDRNOTAVAIL);
+    assert_non_null(strstr(muster_detail(), "192.0.2.1"));
+
+    for (int i = 0; i < 2; i++) { /* either place */
+        options.address_count = 2;
+        addresses[i] = (const struct sockaddr *)&missing;
+        addresses[1 - i] = (const struct sockaddr *)&present;
+        assert_int_equal(kv_engine_create(&options, &scene->engine), 0);
+        memcpy(&at, kv_engine_address(scene->engine), sizeof at);
+        assert_int_equal(at.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+        assert_int_equal(at.sin_port, htons(kv_engine_port(scene->engine)));
+        scene->address = at;
+        (void)close(open_client(scene));
+        if (i == 0) {
+            kv_engine_free(scene->engine);
+            scene->engine = NULL;
+        }
+    }
+
+    present.sin_port = htons(kv_engine_port(scene->engine)); /* a port that is taken is no address that is missing */
+    struct kv_engine *second = NULL;
+    assert_int_equal(kv_engine_create(&options, &second), MUSTER_ESYSTEM);
+    assert_int_equal(errno, EADDRINUSE);
+}
+
 #define SCENE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -748,6 +789,7 @@ int main(void) {
         SCENE_TEST(who_comes_back_is_told_and_who_cannot_is_refused),
         SCENE_TEST(a_reset_forgets_who_might_come_back_but_those_to_be_kept),
         SCENE_TEST(several_addresses_share_one_port),
+        SCENE_TEST(an_address_that_is_missing_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,10 @@ uint16_t kv_server_port(const struct kv_server *server) {
     return kv_engine_port(server->engine);
 }
 
+const struct sockaddr *kv_server_address(const struct kv_server *server) {
+    return kv_engine_address(server->engine);
+}
+
 bool kv_server_get(const struct kv_server *server, struct kv_slice key, struct kv_slice *out) {
     return kv_engine_get(server->engine, key, out);
 }

@@ -19,6 +19,8 @@ struct kv_server;
 int kv_server_create(uv_loop_t *loop, const struct kv_server_options *options, struct kv_server **out);
 
 uint16_t kv_server_port(const struct kv_server *server);
+/* The first address that it listens on, with the port. Borrowed as long as the server. */
+const struct sockaddr *kv_server_address(const struct kv_server *server);
 
 /* Direct access by the process that hosts the store; same effects as from a client, waiters included.
  * get: false when absent; the slice dies with the next call on the server. set: MUSTER_ENOMEM, MUSTER_ELIMIT. */
