@@ -52,13 +52,39 @@ static void excuse_silence_of_etcd(struct c10d *c) {
     }
 }
 
+/* A write that is not answered for so long: is there another way to the store? INT64_MAX: none is out. */
+static int64_t redial_ms(const struct c10d *c) {
+    return c->writing && c->link ? c->write_ms + (int64_t)c->rdzv->options.conf.keep_alive_interval_ms : INT64_MAX;
+}
+
+/* Where the kernel waits longer and longer before it sends again. */
+static void redial(struct c10d *c) {
+    struct kv_client *const clients[] = {c->client, c->watcher, c->waiter};
+    for (size_t i = 0; i < sizeof clients / sizeof *clients; i++) {
+        if (clients[i]) {
+            kv_client_redial(clients[i]);
+        }
+    }
+}
+
 static void on_wake(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
-    c10d_feed(r->state, RDZV_EVENT_TIMER);
+    struct c10d *c = r->state;
+    if ((int64_t)uv_now(r->loop) >= redial_ms(c)) {
+        redial(c);
+    }
+    c10d_report_store(c);
+    c10d_feed(c, RDZV_EVENT_TIMER);
 }
 
 static void arm_wake(struct c10d *c, int64_t wake_ms) {
+    enum { LOOK_MS = 1000 };
     uv_timer_t *timer = rdzv_timer(c->rdzv, RDZV_TIMER_WAKE);
+    if (redial_ms(c) != INT64_MAX) {
+        int64_t left_ms = redial_ms(c) - (int64_t)uv_now(c->rdzv->loop);
+        int64_t look_ms = c10d_now(c).monotonic_ms + (left_ms > 0 ? left_ms : LOOK_MS);
+        wake_ms = look_ms < wake_ms ? look_ms : wake_ms;
+    }
     if (wake_ms == INT64_MAX) {
         (void)uv_timer_stop(timer);
         return;
@@ -267,6 +293,7 @@ static void adopt(struct c10d *c, struct kv_slice value) {
         return;
     }
     c10d_report_silent(c);
+    c10d_report_store(c);
     c10d_report_spare(c);
     c10d_introduce_look(c);
     if (c->in_barrier) {
@@ -303,6 +330,7 @@ static bool owes_state(const struct c10d *c) {
 static void compare_set(struct c10d *c, struct kv_slice expected, struct kv_slice desired) {
     c->writing = true;
     c->writes++;
+    c->write_ms = (int64_t)uv_now(c->rdzv->loop);
     int rc = kv_client_compare_set(c->client, c->key, expected, desired, on_written, c);
     if (rc != MUSTER_OK) {
         c10d_fail(c, rc);
@@ -496,6 +524,7 @@ static void init_machine(struct c10d *c) {
     };
     rdzv_machine_init(&c->machine, &settings, &self);
     c->has_machine = true;
+    kv_client_set_resumes(c->client, true);
 }
 
 void c10d_begin(struct c10d *c) {

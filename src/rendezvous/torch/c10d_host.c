@@ -69,13 +69,13 @@ static int remove_dead(struct c10d *c, struct kv_slice key, const struct rdzv_no
 void c10d_host_disconnected(void *ctx, uint64_t connection, enum kv_end end) {
     struct c10d *c = ctx;
     struct rdzv_node node;
-    (void)end;
     if (!liveness_ended(&c->liveness, connection, &node)) {
         return;
     }
     char key[C10D_KEY_MAX + 1];
     (void)str_format(key, sizeof key, "/%s", c->key);
-    if (remove_dead(c, kv_slice_text(key), &node) != MUSTER_OK) {
+    /* Where nobody has said that it has ended its heartbeats tell. When it comes back they make it known again. */
+    if (end != KV_END_SILENT && remove_dead(c, kv_slice_text(key), &node) != MUSTER_OK) {
         char name[RDZV_NODE_TEXT_MAX];
         log_warning("node %s has gone, but cannot be taken out of the rendezvous: %s", rdzv_node_format(&node, name),
                     muster_detail());

@@ -97,6 +97,7 @@ struct c10d {
     bool reading;
     bool watching;
     uint64_t writes;          /* begun so far */
+    int64_t write_ms;         /* when the last one was, by the loop's clock */
     uint64_t watch_writes;    /* when the watch now out was begun */
     uint64_t silent_ms;       /* of the etcd, as far as it has been excused */
     int64_t listens_until_ms; /* the etcd was away: nobody is judged before */
@@ -118,7 +119,7 @@ struct c10d {
     bool ending;
     bool asking;             /* before leaving: who the others are */
     int64_t silence_told_ms; /* to people, of a member, last; 0: it is not silent */
-    uint64_t store_told_ms;  /* the same of the store, by the loop's clock */
+    int64_t store_told_ms;   /* the same of the store, by the loop's clock */
     bool is_spare_told;
     struct c10d_protocol protocol;
     struct c10d_end end;
@@ -242,6 +243,8 @@ void c10d_report_start(struct c10d *c);
 void c10d_report_stop(struct c10d *c);
 /* A state has been adopted: tells people of a member that is silent and keeps its place, and of the end of that. */
 void c10d_report_silent(struct c10d *c);
+/* The same of the store, on a member whose heartbeats are not answered. */
+void c10d_report_store(struct c10d *c);
 /* A state has been adopted: is this node a spare now, or no longer one? */
 void c10d_report_spare(struct c10d *c);
 /* Another node has the one place of the job: which one, and what the user can change. */

@@ -169,6 +169,27 @@ void c10d_report_silent(struct c10d *c) {
     }
 }
 
+void c10d_report_store(struct c10d *c) {
+    enum { TELL_MS = 60000 };
+    char tried[MUSTER_DETAIL_MAX / 2];
+    const struct rdzv_machine *m = &c->machine;
+    const int64_t end_ms = c->has_machine ? rdzv_machine_lease_end_ms(m) : INT64_MAX;
+    const int64_t now_ms = (int64_t)uv_now(c->rdzv->loop);
+    const bool is_silent = c->writing && end_ms != INT64_MAX && rdzv_machine_is_held(m) && now_ms < end_ms &&
+                           now_ms - m->answered_ms >= m->settings.expiry_ms;
+    if (is_silent && (c->store_told_ms == 0 || now_ms >= c->store_told_ms + TELL_MS)) {
+        c->store_told_ms = now_ms;
+        log_warning(
+            "the store of the rendezvous (%s) has not answered for %lld s; this node's workers run on, and are ended "
+            "in %lld s unless it answers",
+            c10d_store_describe(c, tried, sizeof tried), (long long)((now_ms - m->answered_ms) / 1000),
+            (long long)((end_ms - now_ms + 999) / 1000));
+    } else if (c->store_told_ms > 0 && !c->writing) {
+        c->store_told_ms = 0;
+        log_warning("the store of the rendezvous answers again; the same workers run on");
+    }
+}
+
 const char *c10d_report_change(const struct c10d *c, bool left, char *out, size_t size) {
     char name[RDZV_NODE_TEXT_MAX] = "";
     const struct rdzv_state *state = &c->machine.state;

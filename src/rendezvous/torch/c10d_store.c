@@ -177,7 +177,11 @@ void c10d_store_close(struct c10d *c) {
 
 int c10d_store_connect(struct c10d *c, kv_client_state_cb *on_state, struct kv_client **out) {
     if (c->link) {
-        return store_link_connect(c->link, on_state, c, out);
+        int rc = store_link_connect(c->link, on_state, c, out);
+        if (rc == MUSTER_OK) {
+            kv_client_set_resumes(*out, true);
+        }
+        return rc;
     }
     if (c->etcd) {
         return connect_etcd(c, on_state, out);
