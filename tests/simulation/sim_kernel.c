@@ -142,7 +142,7 @@ void sim_trace(const char *format, ...) {
 int64_t sim_time_of(const struct sim_host *host, int64_t at_us) {
     int64_t shown_us = at_us - host->monotonic_offset_us, time_us = shown_us;
     if (host->fast_ppm != 0) {
-        time_us = shown_us * SIM_S / (SIM_S + host->fast_ppm);
+        time_us -= shown_us * host->fast_ppm / (SIM_S + host->fast_ppm);
         while (time_us + time_us * host->fast_ppm / SIM_S < shown_us) {
             time_us++;
         }
