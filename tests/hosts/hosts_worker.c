@@ -1,7 +1,7 @@
-/* A worker of libmuster for silence.py: adds up numbers with the other ranks all the time, and says ten times a second
- * that it lives.
+/* A worker of libmuster for silence.py: adds up COUNT numbers (1) with the other ranks all the time, and says ten times
+ * a second that it lives.
  *
- *     hosts_worker CHANNEL FOLDER
+ *     hosts_worker CHANNEL FOLDER [COUNT]
  *
  * It stamps `start`; from then on `tick`, from a thread of its own, with the number of calls that are done (`calls`).
  * All ranks exit with 0 once there is a file FOLDER/end. A rank that can remove FOLDER/fail.HOST, with the name of its
@@ -46,24 +46,24 @@ static void *tick(void *unused) {
     return unused;
 }
 
-static int work(struct muster_group *group, const char *folder) {
+static int work(struct muster_group *group, const char *folder, size_t count) {
     const struct timespec pause = {0, PAUSE_NS};
     char end[512], fail[512];
     (void)snprintf(end, sizeof end, "%s/end", folder);
     (void)snprintf(fail, sizeof fail, "%s/fail.%s", folder, host);
-    for (int32_t all_end = 0; !all_end;) {
+    int32_t *numbers = calloc(count, sizeof *numbers);
+    int code = numbers ? 0 : MUSTER_ENOMEM;
+    while (code == 0 && !numbers[0]) {
         (void)nanosleep(&pause, NULL);
         if (unlink(fail) == 0) {
             _exit(FAILED_CODE);
         }
-        all_end = access(end, F_OK) == 0;
-        int code = muster_all_reduce(group, &all_end, &all_end, 1, MUSTER_INT32, MUSTER_OP_MAX, NULL);
-        if (code) {
-            return code;
-        }
-        atomic_fetch_add(&calls, 1);
+        numbers[0] = access(end, F_OK) == 0;
+        code = muster_all_reduce(group, numbers, numbers, count, MUSTER_INT32, MUSTER_OP_MAX, NULL);
+        atomic_fetch_add(&calls, code == 0);
     }
-    return 0;
+    free(numbers);
+    return code;
 }
 
 int main(int argc, char **argv) {
@@ -71,9 +71,10 @@ int main(int argc, char **argv) {
     struct muster_group *group = NULL;
     pthread_t ticks;
     options.timeout_ms = PATIENCE_MS;
-    channel = argc == 3 ? stamp_open(argv[1]) : -1;
-    if (channel < 0 || gethostname(host, sizeof host - 1) != 0) {
-        (void)fputs("usage: hosts_worker CHANNEL FOLDER\n", stderr);
+    size_t count = argc == 4 ? strtoul(argv[3], NULL, 10) : 1;
+    channel = argc == 3 || argc == 4 ? stamp_open(argv[1]) : -1;
+    if (channel < 0 || count == 0 || gethostname(host, sizeof host - 1) != 0) {
+        (void)fputs("usage: hosts_worker CHANNEL FOLDER [COUNT]\n", stderr);
         return 2;
     }
     stamp("start");
@@ -81,7 +82,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     int code = muster_group_create_env(&options, &group);
-    code = code ? code : work(group, argv[2]);
+    code = code ? code : work(group, argv[2], count);
     if (code) {
         (void)fprintf(stderr, "hosts_worker: %s\n", muster_detail());
     }

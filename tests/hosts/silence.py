@@ -6,6 +6,7 @@ are what must never be. The workers do nothing else, or add up numbers with each
 
 Who is to run what, and what must hold, is in test_silence.py."""
 
+import glob
 import json
 import os
 import select
@@ -59,12 +60,17 @@ class Life:
 
 
 class Job:
-    """times: SHORT or REAL; conf: more settings, `,key=value`. Rank 0 is on host0, which serves the store or the coordinator."""
+    """times: SHORT or REAL; conf: more settings, `,key=value`; count: how many numbers workers in C add up. Rank 0 is on host0, which serves the store or the coordinator."""
 
-    def __init__(self, network, scratch, backend, size="fixed", worker="shell", times=SHORT, conf="", members=("host0", "host1")):
+    def __init__(self, network, scratch, backend, size="fixed", worker="shell", times=SHORT, conf="", count=1,
+                 members=("host0", "host1")):
         self.network, self.scratch, self.backend, self.size, self.times, self.members = network, scratch, backend, size, times, members
-        self.worker, self.conf = worker, conf
-        self.agents = {}  # name -> process; of a host the last one
+        self.worker, self.conf, self.count = worker, conf, count
+        self.agents = {}  # name -> process
+        if worker in ("gloo", "torch"):
+            jobs.need_torch()
+        if worker == "torch" and not glob.glob(os.path.join(glob.escape(self._package()), "muster", "_torch_*")):
+            raise jobs.Skip("the backend of torch.distributed was not built (tools/build-backend)")
         self.lives = []
         self._living = {}  # (host, pid) -> its last Life
         self._read = 0  # stamps that are in self.lives
@@ -78,12 +84,16 @@ class Job:
 
     # ------------------------------------------------------------------- agents
 
+    @staticmethod
+    def _package():
+        return os.path.join(os.path.dirname(jobs.muster_binary()), "python")
+
     def _worker(self):
         folder = [self.scratch.channel.path, self.files]
         if self.worker == "shell":
             return ["--no-python", os.path.join(HERE, "shell_worker"), *folder]
         if self.worker == "c":
-            return ["--no-python", jobs.program("hosts_worker"), *folder]
+            return ["--no-python", jobs.program("hosts_worker"), *folder, str(self.count)]
         return ["--no-python", jobs.python(), os.path.join(HERE, "torch_worker.py"), *folder, {"gloo": "gloo", "torch": "muster"}[self.worker]]
 
     def _meeting(self, host, node_rank):
@@ -105,8 +115,7 @@ class Job:
         command = [*jobs.launcher_command(launcher), f"--nnodes={nodes}", "--nproc-per-node=1", "--max-restarts=3", *self._meeting(host, node_rank)]
         if launcher == "muster":
             command += [conf, f"--shutdown-timeout={self.times.shutdown_s}"]
-        package = os.path.join(os.path.dirname(jobs.muster_binary()), "python")
-        more = {"OMP_NUM_THREADS": 1, **({"PYTHONPATH": package} if self.worker == "torch" else {})}
+        more = {"OMP_NUM_THREADS": 1, **({"PYTHONPATH": self._package()} if self.worker == "torch" else {})}
         name = name or host
         self.agents[name] = self.network.hosts[host].start(self.scratch, f"{name}.{len(self.scratch.processes)}",
                                                            [*command, *options, *self._worker()], self.scratch.env(**more))  # fmt: skip

@@ -1,30 +1,24 @@
 #!/usr/bin/env python3
 # A host is silent for a while, and neither dead nor alive for the others: who keeps its place, and are there ever two workers of one rank?
 # waits: yes
-"""test_silence.py [--real] [--together N] [NAME...]
-
-A cell of the matrix is named BACKEND/CUT/HOST/WAY/WORKER/SIZE/NEWCOMER, for example c10d/20/store/both/shell/fixed/alone; any combination
-can be given, whether or not it is among the chosen ones. The other cases are the functions below. Each runs in a process of its own, on hosts of its
-own, some side by side.
+"""A cell of the matrix is named BACKEND/CUT/HOST/WAY/WORKER/SIZE/NEWCOMER, for example c10d/20/store/both/shell/fixed/alone. On the command line
+(together.py) any combination can be given, whether or not it is among the chosen ones.
 
 CUT is the time in seconds for which the host is silent, by the default settings. Here keep-alive and hold time are shorter, and so are the
-cuts (silence.SHORT); --real plays with the default settings. `--list` names all."""
+cuts (silence.SHORT); --real plays with the default settings. test_events.py has what else may happen meanwhile."""
 
-import fnmatch
 import itertools
 import os
-import signal
-import subprocess
 import sys
 import time
 import typing
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "regress")]
-import cases  # noqa: E402
 import hosts  # noqa: E402
 import jobs  # noqa: E402
 import silence  # noqa: E402
+import together  # noqa: E402
 
 EVER = "ever"
 AXES = {
@@ -47,8 +41,7 @@ CORNER = [
     "etcd-v3/20/store/both/shell/fixed/alone",
 ]
 
-# What does not hold yet. A line is for the names that match it. A case that fails is no failure of the test as long as it stands here; one that
-# holds already is told. So take a line away when its backend holds.
+# What does not hold yet (together.py).
 UNTIL = {
     "*/*": "until the backend holds",
 }
@@ -205,8 +198,6 @@ def losing_host(cell):
 def play_cell(cell, times):
     names = ["host0", "host1", "host2"]
     with hosts.Network(names) as network, jobs.Scratch() as scratch:
-        if cell.worker in ("gloo", "torch"):
-            jobs.need_torch()
         job = silence.Job(network, scratch, cell.backend, cell.size, cell.worker, times)
         job.begin()
         cut_ns = time.monotonic_ns()
@@ -270,85 +261,5 @@ def for_ever(job, cell, times):
     job.until(lambda: job.ended([name for name in job.agents if name != silent]), PATIENCE_OVER_S)
 
 
-# --------------------------------------------------------------------------- what else happens in a cut
-
-CASES = {}
-
-
-# --------------------------------------------------------------------------- all of them, side by side
-
-
-def until(name):
-    """Why it is no failure that this one fails, or None."""
-    return next((why for pattern, why in UNTIL.items() if fnmatch.fnmatch(name, pattern)), None)
-
-
-def play(name, times):
-    jobs.exit_on_signals()
-    try:
-        if name in CASES:
-            CASES[name](times)
-        else:
-            play_cell(Cell.of(name), times)
-    except jobs.Skip as why:
-        print(f"SKIP: {name}: {why}", flush=True)
-        return jobs.SKIPPED
-    except jobs.Failed as why:
-        print(f"{name}: {why}", flush=True)
-        return 1
-    return 0
-
-
-def side_by_side(names, together, options):
-    """Each in a process of its own; so many at a time. Returns exit codes by name."""
-    waiting, running, codes = list(names), {}, {}
-    while waiting or running:
-        while waiting and len(running) < together:
-            name = waiting.pop(0)
-            child = subprocess.Popen([sys.executable, __file__, *options, "--one", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                     text=True, preexec_fn=jobs.die_with_parent)  # fmt: skip
-            running[child.pid] = (name, child, time.monotonic())
-        pid = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid
-        name, child, begun = running.pop(pid)
-        said = child.communicate()[0]
-        codes[name] = child.returncode
-        tell(name, child.returncode, time.monotonic() - begun, said)
-    return codes
-
-
-def tell(name, code, seconds, said):
-    why = until(name)
-    word = {0: "ok", jobs.SKIPPED: "skipped"}.get(code, "FAILED")
-    if why:
-        word = {"ok": "HOLDS ALREADY", "FAILED": "does not hold yet"}.get(word, word)
-    print(f"{word} {name} ({seconds:.1f} s){f' [{why}]' if why else ''}", flush=True)
-    lines = said.rstrip().splitlines()
-    print("\n".join(f"    {line}" for line in (lines if word == "FAILED" else lines[:3])), flush=True)
-
-
-def main(arguments):
-    options = [word for word in arguments if word == "--real"]
-    times = silence.REAL if options else silence.SHORT
-    words = [word for word in arguments if word != "--real"]
-    if words[:1] == ["--one"]:
-        return play(words[1], times)
-    together = len(CORNER) + len(CASES)
-    if words[:1] == ["--together"]:
-        together, words = int(words[1]), words[2:]
-    if words == ["--list"]:
-        print("\n".join([*matrix(), *CASES]))
-        return 0
-    names = words
-    if not names:
-        names = (matrix() if cases.wanted("whole_matrix") else CORNER) + [name for name in CASES if cases.wanted(name)]
-    codes = side_by_side(names, together, options)
-    if all(code == jobs.SKIPPED for code in codes.values()):
-        print("SKIP: hosts cannot be made here")
-        return jobs.SKIPPED
-    failed = [name for name, code in codes.items() if code not in (0, jobs.SKIPPED) and not until(name)]
-    print(f"{len(codes) - len(failed)} of {len(codes)} as expected" + (f"; failed: {' '.join(failed)}" if failed else ""), flush=True)
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(together.main(__file__, CORNER, matrix, lambda name, times: play_cell(Cell.of(name), times), UNTIL))
