@@ -54,16 +54,24 @@ def tell(name, code, seconds, said, why):
 def side_by_side(script, names, count, options, until):
     """Each in a process of its own, so many at a time. Returns exit codes by name."""
     waiting, running, codes = list(names), {}, {}
-    while waiting or running:
-        while waiting and len(running) < count:
-            name = waiting.pop(0)
-            child = subprocess.Popen([sys.executable, script, *options, "--one", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                     text=True, preexec_fn=jobs.die_with_parent)  # fmt: skip
-            running[child.pid] = (name, child, time.monotonic())
-        name, child, begun = running.pop(os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid)
-        said = child.communicate()[0]
-        codes[name] = child.returncode
-        tell(name, child.returncode, time.monotonic() - begun, said, reason(until, name))
+    try:
+        while waiting or running:
+            while waiting and len(running) < count:
+                name = waiting.pop(0)
+                child = subprocess.Popen([sys.executable, script, *options, "--one", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                         text=True, preexec_fn=jobs.die_with_parent)  # fmt: skip
+                running[child.pid] = (name, child, time.monotonic())
+            pid = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid
+            name, child, begun = running[pid]
+            said = child.communicate()[0]
+            del running[pid]
+            codes[name] = child.returncode
+            tell(name, child.returncode, time.monotonic() - begun, said, reason(until, name))
+    finally:
+        for _, child, _ in running.values():
+            child.terminate()  # it cleans up
+        for _, child, _ in running.values():
+            child.communicate()
     return codes
 
 
