@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Does the network of hosts.py fail as it is told to? What the other tests of this folder stand on.
 # waits: yes
-"""Programs on two hosts talk over TCP, while the network does something to them."""
+"""Programs on two hosts talk over TCP, while the network does something to them. together.py says how to run one case."""
 import os
 import select
 import signal
@@ -11,9 +11,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "regress")]
-import cases  # noqa: E402
 import hosts  # noqa: E402
 import jobs  # noqa: E402
+import together  # noqa: E402
 
 PORT = 7000
 SILENT_S = 0.7  # nothing comes for so long: it does not come
@@ -233,11 +233,9 @@ def nothing_outlives_who_made_it():
             time.sleep(0.01)
 
 
+CASES = {case.__name__: case for case in (
+    what_is_cut_comes_later, a_pair_is_cut_and_others_are_not, losses_and_delays_are_made_up_for, a_firewall_forgets, a_host_reboots,
+    a_host_gets_another_address, answers_are_noted, pids_are_translated, nothing_outlives_who_made_it)}  # fmt: skip
+
 if __name__ == "__main__":
-    jobs.exit_on_signals()
-    try:
-        cases.run([what_is_cut_comes_later, a_pair_is_cut_and_others_are_not, losses_and_delays_are_made_up_for, a_firewall_forgets,
-                   a_host_reboots, a_host_gets_another_address, answers_are_noted, pids_are_translated, nothing_outlives_who_made_it])
-    except jobs.Skip as why:
-        print(f"SKIP: {why}")
-        sys.exit(77)
+    sys.exit(together.main(__file__, list(CASES), lambda: list(CASES), lambda name, _: CASES[name](), {}))

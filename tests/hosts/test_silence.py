@@ -59,6 +59,7 @@ UNTIL = {
 AGREE_S = 5  # within so long after a cut the agents have agreed again
 OVER_S = 15  # a job that cannot go on is over so long after the hold time
 SLACK_S = 2  # a busy machine
+WAIT_TOLD_S = 7  # who waits for so long has said it
 
 
 class Cell(typing.NamedTuple):
@@ -177,6 +178,11 @@ def going_on(cell):
     return others + third if third else []
 
 
+def early_s(cell, times):
+    """When a newcomer comes, in the cut."""
+    return min(times.interval_s, times.cuts.get(cell.cut, times.hold_s) / 2)
+
+
 def expected(cell, times):
     """The table: what must hold in which cell. Two workers of one rank must never be."""
     cut_s = None if cell.cut == EVER else times.cuts[cell.cut]
@@ -185,7 +191,7 @@ def expected(cell, times):
     third = {"host2": (0, 1)} if cell.has_third() else {}  # not needed, or too late
     all_well = {**dict.fromkeys(MEMBERS, (0,)), **third}
     if cut_s is not None and (cut_s <= time_s if needs_all else cut_s < time_s):
-        says = {"host2": "wait"} if cell.newcomer == "newcomer" else {}
+        says = {"host2": "wait"} if cell.newcomer == "newcomer" and cut_s - early_s(cell, times) > WAIT_TOLD_S else {}
         return Expected(2, all_well, says, agreed_s=AGREE_S, flowing_s=AGREE_S)
     if cut_s is not None:  # the others have gone on, and the silent one comes back as a member or a spare, if it still finds them
         return Expected(None, dict.fromkeys(going_on(cell), (0,)), {})
@@ -230,10 +236,9 @@ def play_cell(cell, times):
         network.cut(cell.silent(), way=cell.way)
         cut_s = times.cuts.get(cell.cut)
         if cell.newcomer == "newcomer":
-            early_s = min(times.interval_s, (cut_s or times.hold_s) / 2)
-            job.pass_time(early_s)
+            job.pass_time(early_s(cell, times))
             job.start("host2", node_rank=cell.silent().removeprefix("host"))
-            job.pass_time((cut_s or early_s) - early_s)
+            job.pass_time(cut_s - early_s(cell, times) if cut_s else 0)
         elif cut_s:
             job.pass_time(cut_s)
         agreed_s = flowing_s = None

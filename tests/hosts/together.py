@@ -20,7 +20,7 @@ import cases  # noqa: E402
 import jobs  # noqa: E402
 import silence  # noqa: E402
 
-TOGETHER = 6
+TOGETHER = 8
 
 
 def reason(until, name):
