@@ -135,11 +135,14 @@ class Host:
     def power_off(self):
         """All its processes are gone, and nothing of it reaches anybody."""
         self.network.unplug(self)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.holder.pid, 9)
-        self.holder.wait()
-        self.holder.stdout.close()
-        os.close(self.tun)
+        if self.holder:
+            self.holder.kill()
+            self.holder.wait()
+            self.holder.stdout.close()
+            self.holder = None
+        if self.tun >= 0:
+            os.close(self.tun)
+            self.tun = -1
 
     def reboot(self):
         """Loses its power and is back at once: packets of its old connections are refused, by a kernel that knows nothing of them."""
@@ -194,14 +197,15 @@ class Network:
         self._noted = {}  # port -> [(ns, host that asked, is an answer)]
         self._random = random.Random(seed)
         self._ends, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._here = _open_tun()
-        _run("ip", "addr", "add", f"{HERE_ADDRESS}/24", "dev", INTERFACE)
-        _run("ip", "link", "set", INTERFACE, "up")
-        self._ports[self._here] = HERE
-        self._tables[socket.inet_aton(HERE_ADDRESS)] = (HERE, self._here)
+        self._here = -1
         self._thread = threading.Thread(target=self._carry, daemon=True)
-        self._thread.start()
         try:
+            self._here = _open_tun()
+            _run("ip", "addr", "add", f"{HERE_ADDRESS}/24", "dev", INTERFACE)
+            _run("ip", "link", "set", INTERFACE, "up")
+            self._ports[self._here] = HERE
+            self._tables[socket.inet_aton(HERE_ADDRESS)] = (HERE, self._here)
+            self._thread.start()
             for name in names:
                 self.add(name)
         except BaseException:
@@ -216,13 +220,14 @@ class Network:
 
     def close(self):
         for host in self.hosts.values():
-            if host.holder:
-                host.power_off()
+            host.power_off()
         self.hosts = {}
         os.write(self._wake, b"end")
-        self._thread.join()
+        if self._thread.ident:
+            self._thread.join()
         for descriptor in (self._here, self._ends, self._wake):
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def write(self, name, text):

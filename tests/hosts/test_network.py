@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -219,18 +220,23 @@ sys.stdin.read()
 """
 
 
+def maker_ends(number, environment):
+    maker = subprocess.Popen([sys.executable, "-c", LEAVES % HERE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                             text=True, env=environment)  # fmt: skip
+    sleeper = int(maker.stdout.readline())
+    os.kill(maker.pid, number)
+    maker.communicate()
+    deadline = time.monotonic() + jobs.SOON_S
+    while jobs.alive(sleeper):  # nobody's child tells nobody
+        jobs.check(time.monotonic() < deadline, f"after signal {number} a process is left")
+        time.sleep(0.01)
+
+
 def nothing_outlives_who_made_it():
     """However that ends: with a signal that ends it, or one that cannot be caught."""
     for number in (signal.SIGINT, signal.SIGKILL):
-        maker = subprocess.Popen([sys.executable, "-c", LEAVES % HERE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=subprocess.DEVNULL, text=True)
-        sleeper = int(maker.stdout.readline())
-        os.kill(maker.pid, number)
-        maker.communicate()
-        deadline = time.monotonic() + jobs.SOON_S
-        while jobs.alive(sleeper):  # nobody's child tells nobody
-            jobs.check(time.monotonic() < deadline, f"after signal {number} a process is left")
-            time.sleep(0.01)
+        with tempfile.TemporaryDirectory() as folder:  # for files, which outlive a SIGKILL
+            maker_ends(number, dict(os.environ, TMPDIR=folder))
 
 
 CASES = {case.__name__: case for case in (
