@@ -88,22 +88,23 @@ def learn(folder, count):
 
 def most_frequent(count):
     texts = list(collections.Counter(tuple(characters(word)) for word in words(MACBETH.decode())).items())
-    pairs, found = [], collections.Counter()
+    pairs, found, places = [], collections.Counter(), collections.defaultdict(set)  # of pairs: how often there are, and in which texts
 
-    def tally(parts, times):
+    def tally(i, sign):
+        parts, times = texts[i]
         for pair in zip(parts, parts[1:]):
-            found[pair] += times
+            found[pair] += sign * times
+            places[pair].add(i)
 
-    for parts, times in texts:
-        tally(parts, times)
+    for i in range(len(texts)):
+        tally(i, 1)
     for _ in range(count):
         best = max(found, key=lambda pair: (found[pair], pair))
         pairs.append(best)
-        for i, (parts, times) in enumerate(texts):
-            if best in zip(parts, parts[1:]):
-                tally(parts, -times)
-                texts[i] = joined(parts, best), times
-                tally(*texts[i])
+        for i in places.pop(best):
+            tally(i, -1)
+            texts[i] = joined(texts[i][0], best), texts[i][1]
+            tally(i, 1)
     return pairs
 
 
