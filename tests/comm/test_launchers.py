@@ -2,24 +2,38 @@
 # One C worker under `muster run` and under torchrun (where it is installed): it works unchanged, and what becomes of a
 # killed or a hanging rank stands in the survivors' sentences; under muster, in the summary, with every rank's last call.
 # waits: yes
+# torchruns are forks of a process that has imported PyTorch (tests/regress/forked.py).
 import os
 import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "regress"))
+import forked  # noqa: E402
+
 BINARY = os.environ["MUSTER_BINARY"]
 WORKER = os.path.join(os.path.dirname(BINARY), "tests", "comm", "comm_launched")
 TORCHRUN = os.path.join(os.path.dirname(sys.executable), "torchrun")
-LAUNCHERS = {"muster": [BINARY, "run", "--standalone"]}
+LAUNCHERS = ["muster"]
 if os.access(TORCHRUN, os.X_OK):
-    LAUNCHERS["torchrun"] = [TORCHRUN, "--standalone"]
+    LAUNCHERS.append("torchrun")
+    TEMPLATE = forked.Template(sys.executable, TORCHRUN, (), dict(os.environ))
+PATIENCE_S = 100
 
 
 def launch(launcher, harm):
+    arguments = ["--standalone", "--nproc-per-node=3", "--no-python", WORKER, harm]
     with tempfile.TemporaryDirectory() as folder:  # launchers leave the files of jobs that have failed
-        done = subprocess.run([*LAUNCHERS[launcher], "--nproc-per-node=3", "--no-python", WORKER, harm],
-                              env=dict(os.environ, TMPDIR=folder), capture_output=True, text=True, timeout=100, check=False)
-    return done.returncode, done.stdout + done.stderr
+        environment = dict(os.environ, TMPDIR=folder)
+        if launcher == "muster":
+            done = subprocess.run([BINARY, "run", *arguments], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            return done.returncode, done.stdout + done.stderr
+        with tempfile.TemporaryFile("w+", errors="replace") as output, open(os.devnull, encoding="utf-8") as nothing:
+            child = forked.Child(TEMPLATE.address, {"arguments": arguments, "environment": environment, "folder": os.getcwd()}, (nothing, output, output))
+            child.socket.settimeout(PATIENCE_S)
+            code = child.exit_code()
+            output.seek(0)
+            return code, output.read()
 
 
 def expect(launcher, harm, code, *texts):
