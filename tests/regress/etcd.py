@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import time
-import urllib.error
-import urllib.request
 
 import jobs
 
@@ -35,13 +33,18 @@ def text64(text):
 
 def post(server, path, body, token=None):
     """What etcd's gateway to the v3 API answers, errors included."""
-    request = urllib.request.Request(f"http://{server.endpoint}/v3/{path}", json.dumps(body).encode())
-    if token:
-        request.add_header("Authorization", token)
+    return answer(f"http://{server.endpoint}/v3/{path}", 10, data=json.dumps(body).encode(), headers={"Authorization": token} if token else {})
+
+
+def answer(url, timeout, **request):
+    """What stands there, in JSON; also behind an error."""
+    import urllib.error  # all cases about nodes import this module, few have an etcd, and these take longer than the rest of a case's imports
+    import urllib.request
+
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=10) as answer:
-            return json.load(answer)
+        with opener.open(urllib.request.Request(url, **request), timeout=timeout) as found:
+            return json.load(found)
     except urllib.error.HTTPError as error:
         return json.load(error)
 
@@ -114,14 +117,7 @@ class Etcd:
 
     def ask(self, path, method="GET"):
         """What etcd answers, its errors included."""
-        url = f"http://{self.endpoint}{path}"
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(urllib.request.Request(url, method=method), timeout=5) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            return json.load(error)
-
+        return answer(f"http://{self.endpoint}{path}", 5, method=method)
 
     def wait_count(self, folder, key, count):
         """Waits until a counter in an EtcdStore has that value. Polls."""
