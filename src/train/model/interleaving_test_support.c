@@ -35,6 +35,11 @@ struct visit {
     uint8_t rank, move;
 };
 
+/* Of the table of visits, by the hash of the state. */
+struct place {
+    uint32_t hash, visit; /* + 1; 0: empty */
+};
+
 struct world {
     const struct record *ranks;
     uint32_t count;
@@ -46,7 +51,7 @@ struct world {
     uint8_t held_slots[RANKS][RECORD_EVENTS_MAX + 1][RECORD_SLOTS_MAX]; /* slots likewise */
     struct visit *visits;
     size_t visit_count;
-    uint32_t *table; /* visits + 1 by hash; 0: empty */
+    struct place *table;
     size_t table_size;
     const char *fault;
     size_t fault_at; /* the visit that has it */
@@ -276,20 +281,26 @@ static bool make_move(struct world *world, struct state *state, uint32_t rank, e
 
 /* ---- the search ---- */
 
-static size_t hash(const struct state *state) {
-    const uint8_t *bytes = (const uint8_t *)state;
-    uint64_t sum = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < offsetof(struct state, parts); i++) { /* the rest follows from these */
-        sum = (sum ^ bytes[i]) * UINT64_C(1099511628211);
-    }
-    return (size_t)(sum ^ sum >> 29);
+static uint32_t hash(const struct state *state) {
+    _Static_assert(offsetof(struct state, parts) == sizeof(uint64_t) + sizeof(uint32_t), "the rest follows from these");
+    uint64_t first, sum;
+    uint32_t second;
+    memcpy(&first, state, sizeof first);
+    memcpy(&second, (const uint8_t *)state + sizeof first, sizeof second);
+    sum = (first ^ UINT64_C(14695981039346656037)) * UINT64_C(0x9e3779b97f4a7c15);
+    sum = (sum ^ sum >> 32 ^ second) * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(sum >> 32);
 }
 
-/* Where the table has the state, or an empty place for it. */
-static uint32_t *find(const struct world *world, const struct state *state) {
-    size_t at = hash(state) & (world->table_size - 1);
-    while (world->table[at] > 0 && memcmp(&world->visits[world->table[at] - 1].state, state, sizeof *state) != 0) {
+/* Where the table has the state, or an empty place for it. States are far apart in memory: only one of the same hash is
+ * looked at. */
+static struct place *find(const struct world *world, const struct state *state, uint32_t hashed) {
+    size_t at = hashed & (world->table_size - 1);
+    const struct place *place = &world->table[at];
+    while (place->visit > 0 &&
+           (place->hash != hashed || memcmp(&world->visits[place->visit - 1].state, state, sizeof *state) != 0)) {
         at = (at + 1) & (world->table_size - 1);
+        place = &world->table[at];
     }
     return &world->table[at];
 }
@@ -301,7 +312,8 @@ static void grow(struct world *world) {
     world->table = calloc(world->table_size, sizeof *world->table);
     assert_true(world->visits && world->table && world->table_size <= STATES_MAX);
     for (size_t i = 0; i < world->visit_count; i++) {
-        *find(world, &world->visits[i].state) = (uint32_t)i + 1;
+        uint32_t hashed = hash(&world->visits[i].state);
+        *find(world, &world->visits[i].state, hashed) = (struct place){hashed, (uint32_t)i + 1};
     }
 }
 
@@ -310,11 +322,12 @@ static void visit(struct world *world, const struct state *state, size_t from, u
     if (world->visit_count == world->table_size / 2) {
         grow(world);
     }
-    uint32_t *place = find(world, state);
-    if (*place == 0 || world->fault) {
+    uint32_t hashed = hash(state);
+    struct place *place = find(world, state, hashed);
+    if (place->visit == 0 || world->fault) {
         world->visits[world->visit_count++] =
             (struct visit){.state = *state, .from = (uint32_t)from, .rank = (uint8_t)rank, .move = (uint8_t)move};
-        *place = (uint32_t)world->visit_count;
+        *place = (struct place){hashed, (uint32_t)world->visit_count};
     }
 }
 

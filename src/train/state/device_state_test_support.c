@@ -80,7 +80,8 @@ static unsigned char byte_of(int64_t tag, size_t tensor, size_t i) {
 static void fill_tensors(const struct device_state *s, int64_t tag) {
     for (size_t tensor = 0; tensor < DEVICE_STATE_TENSORS; tensor++) {
         unsigned char *contents = contents_of(s, tensor);
-        for (size_t i = 0; i < bytes_of(&s->tensors[tensor]); i++) {
+        size_t bytes = bytes_of(&s->tensors[tensor]);
+        for (size_t i = 0; i < bytes; i++) {
             contents[i] = byte_of(tag, tensor, i);
         }
     }
@@ -136,7 +137,8 @@ bool device_state_is(const struct device_state *s, int64_t tag) {
     bool is = s->tag == tag;
     for (size_t tensor = 0; tensor < DEVICE_STATE_TENSORS && is; tensor++) {
         const unsigned char *contents = contents_of(s, tensor);
-        for (size_t i = 0; i < bytes_of(&s->tensors[tensor]) && is; i++) {
+        size_t bytes = bytes_of(&s->tensors[tensor]);
+        for (size_t i = 0; i < bytes && is; i++) {
             is = contents[i] == byte_of(tag, tensor, i);
         }
     }
