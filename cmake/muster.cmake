@@ -47,12 +47,17 @@ function(muster_library name)
   target_link_libraries(${name} PUBLIC muster_options ${ARG_DEPS})
 endfunction()
 
-# Unit tests are a third of all that is compiled, and most of what is linked: they are compiled with -O1, and linked without
-# lines for a debugger unless the build type is Debug. (gcc guesses at uninitialised variables with -O1.)
+# Unit tests are a third of all that is compiled, and most of what is linked. Unless the build type is Debug, they are linked without
+# what a debugger reads, so it is not made, and gcc does not optimize them. What several of them share, and those that compute, have
+# -O1. (gcc guesses at uninitialised variables with -O1. Without optimization glibc's checks of buffers do nothing but warn.)
 add_library(muster_test_options INTERFACE)
+add_library(muster_plain_test_options INTERFACE)
 if(NOT MUSTER_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL Debug)
-  target_compile_options(muster_test_options INTERFACE -O1 -g1 $<$<C_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-  target_link_options(muster_test_options INTERFACE -Wl,--strip-debug)
+  target_compile_options(muster_test_options INTERFACE -O1 -g0 $<$<C_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  target_compile_options(muster_plain_test_options INTERFACE -O0 -g0 "SHELL:-U_FORTIFY_SOURCE")
+  foreach(options muster_test_options muster_plain_test_options)
+    target_link_options(${options} INTERFACE -Wl,--strip-debug)
+  endforeach()
 endif()
 
 # muster_shared_object(out source.c lib ...): what several programs of a folder link is compiled once, whatever the first of
@@ -151,7 +156,11 @@ function(muster_unit_test source)
     list(APPEND objects ${object})
   endforeach()
   add_executable(${name} ${source} ${objects})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} PkgConfig::CMOCKA muster_test_options)
+  set(options muster_plain_test_options)
+  if("${ARG_KIND}" STREQUAL COMPUTES)
+    set(options muster_test_options)
+  endif()
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} PkgConfig::CMOCKA ${options})
   target_link_options(${name} PRIVATE -Wl,--wrap=_cmocka_run_group_tests)
   if("${ARG_SOURCES}" MATCHES "starter_test_support") # has ranks: tests/engines/run runs it with other engines
     set_property(GLOBAL APPEND PROPERTY MUSTER_TESTS_WITH_RANKS ${name})
