@@ -60,6 +60,15 @@ if(NOT MUSTER_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL Debug)
   endforeach()
 endif()
 
+# For a folder of programs that only tests run: its targets, and those of folders below, are compiled and linked as if they were shared by
+# unit tests.
+macro(muster_folder_of_tests)
+  if(NOT MUSTER_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL Debug)
+    add_compile_options(-O1 -g0 $<$<C_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+    add_link_options(-Wl,--strip-debug)
+  endif()
+endmacro()
+
 # muster_shared_object(out source.c lib ...): what several programs of a folder link is compiled once, whatever the first of
 # them needs to compile it; `out` is to stand among their sources.
 function(muster_shared_object out source)
