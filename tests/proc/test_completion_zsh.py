@@ -37,9 +37,18 @@ class Shell:
             environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TERM": "dumb", "COLUMNS": "200"}
             os.execvpe("zsh", ["zsh", "-f", "-i"], environment)
         setup = f"PS1=; LISTMAX=1000; fpath=({os.path.abspath(FOLDER)} $fpath); autoload -Uz compinit; compinit -u -D"
-        self.type(f"{setup}; print re''ady\n")
+        self.run(setup)
+
+    def run(self, command):
+        """Returns when it has ended."""
+        self.type(f"{command}; print re''ady\n")
         if not self.shows(["ready"]):
-            raise AssertionError("zsh does not start")
+            raise AssertionError(f"zsh does not end {command!r}: {self.screen!r}")
+
+    def leave_line(self):
+        """An interrupt would take along what is typed behind it."""
+        os.write(self.fd, b"\x15")
+        self.run(":")
 
     def type(self, text):
         self.screen = ""
@@ -70,19 +79,20 @@ def main():
         print("SKIP: no zsh")
         return 77
     failures = 0
-    for line, wanted in CASES:
-        with tempfile.TemporaryDirectory() as home:
-            os.mkdir(os.path.join(home, "folder"))
-            with open(os.path.join(home, "train.py"), "w", encoding="utf-8"):
-                pass
-            shell = Shell(home)
-            try:
+    with tempfile.TemporaryDirectory() as home:
+        os.mkdir(os.path.join(home, "folder"))
+        with open(os.path.join(home, "train.py"), "w", encoding="utf-8"):
+            pass
+        shell = Shell(home)  # one for all: it takes longer to start than to complete
+        try:
+            for line, wanted in CASES:
                 shell.type(line + "\t\t")
                 if not shell.shows(wanted.split()):
                     failures += 1
                     print(f"{line!r}: {wanted!r} is not on the screen: {shell.screen!r}")
-            finally:
-                shell.close()
+                shell.leave_line()
+        finally:
+            shell.close()
     print(f"{len(CASES)} places, {failures} wrong")
     return 1 if failures else 0
 
