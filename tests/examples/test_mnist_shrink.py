@@ -19,7 +19,7 @@ import trainers
 WORKERS, EPOCHS = 4, int(os.environ.get("MUSTER_TEST_EPOCHS", "6"))
 FINAL = re.compile(r"^final test accuracy: ([\d.]+) %", re.MULTILINE)
 WANTED = 95 if EPOCHS >= 10 else 90  # short ones end near 96 %
-FEW, FEW_EPOCHS, WANTED_OF_FEW = 640, 18, 80  # images; enough epochs for a kill to come in time on a busy machine
+FEW, FEW_EPOCHS, WANTED_OF_FEW = 640, 13, 80  # images; enough epochs for a kill to come in time on a busy machine
 LEFT = re.compile(r"^(\d) workers? left: going on in epoch (\d+), after step (\d+)$", re.MULTILINE)
 
 

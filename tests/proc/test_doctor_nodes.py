@@ -12,6 +12,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "regress"))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import cases  # noqa: E402
 import jobs  # noqa: E402
 import machines  # noqa: E402
 from jobs import Skip, check  # noqa: E402
@@ -178,9 +180,7 @@ def main():
     global isolated
     isolated = jobs.isolate(mounts=True)
     skipped = 0
-    for case in CASES:
-        if sys.argv[1:] and case.__name__ not in sys.argv[1:]:
-            continue
+    for case in cases.chosen(CASES):
         try:
             case()
             print(f"ok      {case.__name__}", flush=True)

@@ -417,7 +417,7 @@ static void with_each_algorithm(void **state) {
 
 int main(int argc, char **argv) {
     int64_t wanted[2] = {(int64_t)rounds, (int64_t)seed};
-    shares = part_stride("whole_matrix", 5);
+    shares = part_stride("whole_matrix", 9);
     for (int i = 1; i < argc; i++) {
         if (i > 2 || !str_parse_i64(argv[i], &wanted[i - 1]) || wanted[i - 1] < 1) {
             (void)fprintf(stderr, "usage: collectives_matrix_test [ROUNDS [SEED]]\n");

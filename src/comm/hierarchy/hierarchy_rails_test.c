@@ -165,7 +165,7 @@ static void every_layout_as_processes(void **state) {
 
 static void every_layout_as_threads(void **state) {
     (void)state;
-    for (size_t i = 0; i < WORLD_COUNT; i += 4) {
+    for (size_t i = 0; i < WORLD_COUNT; i += world_stride == 1 ? 4 : 6) {
         run_world(&worlds[i], every_type_and_reduction, &worlds[i], true);
     }
 }

@@ -76,7 +76,7 @@ static int matrix_body(struct rank *rank, void *argument) {
 static void every_collective_type_and_reduction(void **state) {
     (void)state;
     static const uint32_t worlds[][2] = {{1, 0}, {2, 0}, {4, 0}, {8, 0}, {4, 2}, {3, 1}};
-    unsigned stride = part_stride("whole_matrix", 2);
+    unsigned stride = part_stride("whole_matrix", 4);
     for (uint32_t i = 0; i < sizeof worlds / sizeof *worlds; i += stride) {
         struct ranks_options options = {.ranks_per_host = worlds[i][1]};
         print_message("%u ranks, %u a host, seed %" PRIu64 "\n", worlds[i][0], worlds[i][1], seed + i);
