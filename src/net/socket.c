@@ -12,7 +12,8 @@
 #include "net/endpoint.h"
 
 /* A dead peer is given up after 60 + 4 x 15 seconds of silence. */
-enum { KEEP_ALIVE_IDLE_S = 60, KEEP_ALIVE_INTERVAL_S = 15, KEEP_ALIVE_PROBES = 4 };
+enum { KEEP_ALIVE_IDLE_S = 60, KEEP_ALIVE_INTERVAL_S = 15, KEEP_ALIVE_SILENCE_MS = 60000 };
+enum { PROBES_MAX = 127 /* the kernel's limit */ };
 
 socklen_t net_sockaddr_len(const struct sockaddr *address) {
     assert(address->sa_family == AF_INET || address->sa_family == AF_INET6);
@@ -23,13 +24,19 @@ static int set_option(int fd, int level, int name, int value) {
     return setsockopt(fd, level, name, &value, sizeof value);
 }
 
+void net_socket_keep_alive(int fd, int idle_s, int interval_s, int64_t silence_ms) {
+    int64_t silence_s = (silence_ms + 999) / 1000, least_s = (silence_s + PROBES_MAX - 1) / PROBES_MAX;
+    int every_s = least_s > interval_s ? (int)least_s : interval_s;
+    (void)set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    (void)set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_s);
+    (void)set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, every_s);
+    (void)set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, (int)((silence_s + every_s - 1) / every_s));
+}
+
 /* Comforts: a kernel that lacks one of them still gives a working connection. */
 static void tune(int fd) {
     (void)set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    (void)set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    (void)set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S);
-    (void)set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S);
-    (void)set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_ALIVE_PROBES);
+    net_socket_keep_alive(fd, KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_SILENCE_MS);
 }
 
 static int open_stream(const struct sockaddr *address) {

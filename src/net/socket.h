@@ -3,6 +3,7 @@
 #define NET_SOCKET_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 /* Size of an AF_INET or AF_INET6 address. */
@@ -20,6 +21,11 @@ int net_socket_connect(const struct sockaddr *address, int *out_fd);
 /* 0 or the errno with which the attempt ended. A socket that has, by a rare accident on loopback, connected to itself
  * (nobody listens, and the kernel chose the very port as its own) counts as ECONNREFUSED. */
 int net_socket_connect_result(int fd);
+
+/* An idle connection is asked after `idle_s`, and then each `interval_s`, at longer intervals if the kernel counts no
+ * further. It ends when nothing has been answered for `silence_ms` after that. Without effect where the kernel lacks
+ * it. */
+void net_socket_keep_alive(int fd, int idle_s, int interval_s, int64_t silence_ms);
 
 /* May the same attempt succeed a little later, when the peer has started? */
 bool net_socket_error_is_transient(int error_number);

@@ -71,6 +71,23 @@ static void sockets_do_not_block_and_do_not_leak(void **state) {
     (void)close(listener);
 }
 
+static void an_idle_connection_bears_the_silence_that_is_asked_for(void **state) {
+    (void)state;
+    const struct {
+        int64_t silence_ms;
+        int interval_s, count;
+    } cases[] = {{700, 5, 1}, {30000, 5, 6}, {180000, 5, 36}, {635000, 5, 127}, {636000, 6, 106}, {86400000, 681, 127}};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        net_socket_keep_alive(fd, 10, 5, cases[i].silence_ms);
+        assert_true(option(fd, SOL_SOCKET, SO_KEEPALIVE) != 0);
+        assert_int_equal(option(fd, IPPROTO_TCP, TCP_KEEPIDLE), 10);
+        assert_int_equal(option(fd, IPPROTO_TCP, TCP_KEEPINTVL), cases[i].interval_s);
+        assert_int_equal(option(fd, IPPROTO_TCP, TCP_KEEPCNT), cases[i].count);
+    }
+    (void)close(fd);
+}
+
 static void errno_tells_why_nobody_can_listen(void **state) {
     (void)state;
     int first = -1, second = -1;
@@ -130,6 +147,7 @@ static void only_what_may_pass_is_transient(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sockets_do_not_block_and_do_not_leak),
+        cmocka_unit_test(an_idle_connection_bears_the_silence_that_is_asked_for),
         cmocka_unit_test(errno_tells_why_nobody_can_listen),
         cmocka_unit_test(nobody_listening_is_a_refusal),
         cmocka_unit_test(a_socket_connected_to_itself_counts_as_refused),
