@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hold.h"
 #include "base/status.h"
 #include "net/retry.h"
 #include "net/socket.h"
@@ -14,6 +15,8 @@
 enum { READ_MIN = 4096, READ_MAX = 256 * 1024 };
 /* What a server gets to answer who only looks, and to take the byte that takes a wait back. */
 enum { LOOK_MS = 10000 };
+/* An idle connection bears the silence of a network. */
+enum { KEEP_ALIVE_IDLE_S = 60, KEEP_ALIVE_INTERVAL_S = 15 };
 
 void store_stream_init(struct store_stream *stream) {
     *stream = (struct store_stream){.fd = -1};
@@ -87,6 +90,7 @@ static int receive(struct store_stream *stream, int64_t deadline_ns) {
     }
     ssize_t got = recv(stream->fd, at, room, 0);
     if (got > 0) {
+        stream->is_silent = false;
         buf_commit(&stream->in, (size_t)got);
     } else if (got == 0) {
         return store_stream_lose(stream, status_fail(MUSTER_ECONNECT, "the server closed the connection"));
@@ -181,13 +185,18 @@ static int take_back(struct store_stream *stream) {
     return code ? store_stream_lose(stream, code) : 0;
 }
 
+/* By when who only looks is to be answered. */
+static int64_t look_deadline(const struct store_stream *stream) {
+    return store_deadline(stream->is_silent ? 0 : LOOK_MS);
+}
+
 /* Time is up. */
 static int give_up_wait(struct store_stream *stream, bool only_looks) {
     bool crossed = false;
     int code = take_back(stream);
     if (code == 0 && only_looks) {
-        code = read_owed(stream, store_deadline(LOOK_MS), &crossed);
-        code = code ? store_stream_lose(stream, code) : 0;
+        code = read_owed(stream, look_deadline(stream), &crossed);
+        stream->is_silent = code == MUSTER_ETIMEOUT;
     }
     return code || crossed ? code : status_fail(MUSTER_ETIMEOUT, "the time-out is over");
 }
@@ -195,8 +204,9 @@ static int give_up_wait(struct store_stream *stream, bool only_looks) {
 int store_stream_wait(struct store_stream *stream, int code, int64_t send_deadline_ns, int64_t deadline_ns) {
     int64_t answer = -1;
     bool only_looks = store_remaining_ms(deadline_ns) == 0, crossed;
-    code = code ? code : read_owed(stream, only_looks ? send_deadline_ns : deadline_ns, &crossed);
+    code = code ? code : read_owed(stream, only_looks ? look_deadline(stream) : deadline_ns, &crossed);
     if (code) {
+        stream->is_silent = stream->is_silent || (only_looks && code == MUSTER_ETIMEOUT);
         return code;
     }
     code = flush(stream, send_deadline_ns);
@@ -220,6 +230,7 @@ static int connect_to(struct store_stream *stream, const struct sockaddr *addres
         stream->fd = -1;
         return MUSTER_ECONNECT;
     }
+    net_socket_keep_alive(stream->fd, KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, hold_from_env_ms());
     int code = await(stream, POLLOUT, deadline_ns);
     *out_errno = code ? ETIMEDOUT : net_socket_connect_result(stream->fd);
     return *out_errno ? store_stream_lose(stream, MUSTER_ECONNECT) : 0;

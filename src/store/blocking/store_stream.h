@@ -19,6 +19,7 @@ struct store_stream {
     struct buf in, out;
     struct codec_scan scan;
     bool owes_answer; /* to a wait that was taken back: it comes before that of the next request */
+    bool is_silent;   /* a look went unanswered, and nothing has come since: further looks do not wait for it */
 };
 
 void store_stream_init(struct store_stream *stream);
@@ -40,7 +41,8 @@ void store_stream_finish(struct store_stream *stream);
 
 /* The same for WAIT and BARRIER, whose reply may take as long as the caller allows: when the time is up the wait is
  * taken back (MUSTER_ETIMEOUT, the stream goes on), and the server's word on that is read by the next request, within
- * that one's time. Where no time was given ("only look") it is read here: the server may have answered the wait. */
+ * that one's time. Where no time was given ("only look") it is read here: the server may have answered the wait. If
+ * nothing comes for a while, since the network is silent, that is as if there were nothing, and the stream goes on. */
 int store_stream_wait(struct store_stream *stream, int code, int64_t send_deadline_ns, int64_t deadline_ns);
 
 /* Gives the connection up; returns `code`. */

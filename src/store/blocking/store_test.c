@@ -17,6 +17,7 @@
 
 #include <muster/store.h>
 
+#include "base/clock.h"
 #include "net/port_test_support.h"
 #include "store/blocking/store_impl.h"
 #include "store/client/file_format.h"
@@ -530,6 +531,33 @@ static void a_stopped_server_does_not_prolong_waits(void **state) {
     assert_int_equal(waitpid(host, NULL, 0), host);
 }
 
+/* So does a look, which is answered as if there were nothing: the network may be silent for a while. */
+static void a_look_at_a_silent_server_costs_no_connection(void **state) {
+    (void)state;
+    uint16_t port;
+    pid_t host = fork_host(&port);
+    struct muster_store *store = open_client(port, 0);
+    struct muster_store_value value = {0};
+    int64_t sum = 0;
+    assert_int_equal(muster_store_set(store, "k", "v", 1), 0);
+    assert_int_equal(muster_store_add(store, "n", 1, &sum), 0);
+    assert_int_equal(kill(host, SIGSTOP), 0);
+    assert_int_equal(waitpid(host, NULL, WUNTRACED), host);
+    assert_int_equal(muster_store_get(store, "k", 0, &value), MUSTER_ETIMEOUT);
+    int64_t now_ns = clock_monotonic_ns();
+    assert_int_equal(muster_store_get(store, "k", 0, &value), MUSTER_ETIMEOUT);
+    assert_true(clock_monotonic_ns() - now_ns < CLOCK_NS_PER_S); /* nobody waits for each look */
+    assert_int_equal(kill(host, SIGCONT), 0);
+    assert_int_equal(muster_store_add(store, "n", 1, &sum), 0);
+    assert_int_equal(sum, 2);
+    assert_int_equal(muster_store_get(store, "k", 0, &value), 0);
+    assert_memory_equal(value.data, "v", 1);
+    muster_store_value_free(&value);
+    muster_store_close(store);
+    assert_int_equal(kill(host, SIGKILL), 0);
+    assert_int_equal(waitpid(host, NULL, 0), host);
+}
+
 static void *open_as_worker(void *ctx) {
     const uint16_t *port = ctx;
     return open_client(*port, 2);
@@ -809,6 +837,7 @@ int main(void) {
         ON_TCP(queues_are_first_in_first_out),
         ON_TCP(the_end_of_the_server_is_told),
         cmocka_unit_test(a_stopped_server_does_not_prolong_waits),
+        cmocka_unit_test(a_look_at_a_silent_server_costs_no_connection),
         cmocka_unit_test(the_host_waits_for_the_workers),
         cmocka_unit_test(opening_fails_with_a_reason),
         cmocka_unit_test(the_environment_leads_to_the_store),

@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/hold.h"
 #include "base/status.h"
 #include "base/system/descriptors.h"
 #include "base/system/random.h"
@@ -21,6 +22,8 @@ enum {
     EVENTS_PER_BATCH = 256,
     ACCEPTS_PER_EVENT = 64,
     PORT_TRIES_MAX = 16, /* a port the kernel chose for one address may be taken on another */
+    KEEP_ALIVE_IDLE_S = 60,
+    KEEP_ALIVE_INTERVAL_S = 15 /* of idle clients, who inherit it, for as long as a silent host is waited for */
 };
 /* Who is served first: a guest's connections, the store's clients, and whoever has not said yet what it is. */
 enum rank { RANK_GUEST, RANK_KNOWN, RANK_NEW };
@@ -63,6 +66,7 @@ static int listen_on(struct kv_engine *engine, const struct sockaddr *address, b
     if (code) {
         return code;
     }
+    net_socket_keep_alive(fd, KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, hold_from_env_ms());
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = listener_tag(engine->listener_count)};
     socklen_t len = sizeof copy;
     if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ||
