@@ -408,6 +408,7 @@ static int make_links(struct context *context) {
     config.reach = topology->host_count == 1  ? P2P_REACH_NOBODY
                    : topology->is_one_network ? P2P_REACH_LOOPBACK
                                               : P2P_REACH_NETWORK;
+    p2p_hold_from_env(&config);
     int code = interface_wish_from_env(&config.interfaces);
     code = code ? code : p2p_zero_copy_from_env(&config.zero_copy);
     code = code ? code : p2p_create(&config, &context->p2p);

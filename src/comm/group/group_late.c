@@ -225,6 +225,29 @@ static size_t tell_behind(const struct muster_group *group, char *out, size_t us
     return used;
 }
 
+/* ---- whose host is silent ---- */
+
+/* Appends "; rank 2 on host a has acknowledged nothing for 36.1 s": of other hosts, as far as this one should have
+ * heard. */
+static size_t tell_silent(const struct muster_group *group, char *out, size_t used, size_t max) {
+    uint32_t told = 0;
+    for (uint32_t rank = 0; rank < group->size && told < TOLD_RANKS_MAX; rank++) {
+        uint32_t root = group->root_ranks[rank];
+        bool is_here = group_line_of(group, rank) || !group->context->p2p;
+        int64_t ms = is_here ? 0 : p2p_silence_ms(group->context->p2p, root);
+        if (ms > 0) {
+            char who[64];
+            (void)group_name_rank(group, rank, who, sizeof who);
+            int n = snprintf(out + used, max - used, "; %s on host %s has acknowledged nothing for %.1f s", who,
+                             context_host_name(group->context, root), (double)ms / 1e3);
+            used += n > 0 ? (size_t)n : 0;
+            used = used < max ? used : max - 1;
+            told++;
+        }
+    }
+    return used;
+}
+
 /* ---- the sentence ---- */
 
 /* Who is missing, as far as attendance knows. */
@@ -262,6 +285,7 @@ static int describe_late(struct muster_group *group, int64_t timeout_ns, char *o
     struct attendance attendance = {.group = group, .stranger = UINT32_MAX, .record = record};
     group_describe_own_call(group, own, sizeof own);
     size_t used = (size_t)snprintf(out, max, "%s: not done within %.3f s", own, (double)timeout_ns / 1e9);
+    used = tell_silent(group, out, used, max);
     tell_missing(&attendance, out, used, max);
     if (group->host_count == 1 || group->size > ASKED_RANKS_MAX) {
         return MUSTER_ETIMEOUT;

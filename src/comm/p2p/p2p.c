@@ -38,7 +38,7 @@ static void free_closed(struct p2p *p2p) {
 void p2p_unlock(struct p2p *p2p) {
     notices_write(p2p);
     if (p2p->has_written && p2p->silence_ns == 0) {
-        attend_to_answers(p2p);
+        silence_watch(p2p);
         notices_write(p2p); /* without a timer it has ended links */
     }
     p2p->has_written = false;
@@ -168,8 +168,8 @@ static bool is_delivered(const struct p2p_stream *stream) {
            has_ended(stream->io->fd);
 }
 
-/* Flushes all streams. Returns how many have not delivered everything. *out_late: the peer of one of them, alive as far
- * as its kernel tells; or MUSTER_NO_RANK. */
+/* Flushes all streams. Returns how many have not delivered everything. *out_late: the peer of one of them that is not
+ * given up; or MUSTER_NO_RANK. */
 static size_t deliver_all(struct p2p *p2p, int64_t now_ns, uint32_t *out_late) {
     size_t waiting = 0;
     *out_late = MUSTER_NO_RANK;
@@ -182,8 +182,8 @@ static size_t deliver_all(struct p2p *p2p, int64_t now_ns, uint32_t *out_late) {
                 while (stream->io && stream_read(p2p, stream)) { /* the peer's own goodbye, or its end */
                 }
                 waiting++;
-                bool is_alive = stream->io && stream->io->fd >= 0 && !p2p->is_dead[peer] &&
-                                !silence_lasts(stream, now_ns, P2P_SILENT_MS * CLOCK_NS_PER_MS);
+                bool is_alive =
+                    stream->io && stream->io->fd >= 0 && !p2p->is_dead[peer] && !silence_is_lost(p2p, stream, now_ns);
                 *out_late = is_alive ? peer : *out_late;
             }
         }
@@ -197,7 +197,7 @@ void p2p_tell_late(const struct p2p *p2p, uint32_t peer) {
 }
 
 /* What a peer has not taken yet would be lost: its next word would be answered by a reset. So a rank that leaves in
- * good order waits for one that is late, as long as that one's kernel answers. */
+ * good order waits for one that is late, as long as that one is not given up. */
 static void deliver(struct p2p *p2p) {
     int64_t begin_ns = clock_monotonic_ns();
     bool is_told = false;

@@ -93,7 +93,9 @@ struct p2p_config {
     uint32_t stream_count;            /* connections per link; 0: chosen by where the peer is */
     const struct link_plan *plans;    /* of links to other hosts; borrowed; the first that fits counts */
     size_t plan_count;
-    uint32_t lost_after_ms;         /* a peer whose kernel answers nothing for so long is given up; 0: 30 s */
+    uint32_t lost_after_ms;         /* a peer whose kernel answers nothing for so long is given up; 0: 180 s */
+    const char *lost_after_name;    /* what has set it, for sentences; borrowed; NULL: nothing */
+    uint32_t path_lost_after_ms;    /* the same of one of several paths, while another works; 0: 30 s */
     struct tls *tls;                /* borrowed; NULL: TCP without TLS */
     struct p2p_zero_copy zero_copy; /* TLS: none */
 
@@ -112,6 +114,9 @@ struct p2p_config {
 /* "0", "1M", "256K,always". Pure. The second: from the environment, nothing where that says nothing. MUSTER_EINVAL. */
 int p2p_zero_copy_parse(const char *text, struct p2p_zero_copy *out);
 int p2p_zero_copy_from_env(struct p2p_zero_copy *out);
+/* Sets lost_after_ms and lost_after_name: MUSTER_HOLD_TIMEOUT; 30 s at most where the others go on without a silent
+ * peer, so that giving it up helps (MUSTER_LOST_KEY). */
+void p2p_hold_from_env(struct p2p_config *config);
 
 /* Bytes of the rings of one host's processes. Pages are touched when first used. */
 size_t p2p_rings_bytes(uint32_t neighbour_count);
@@ -120,14 +125,14 @@ size_t p2p_rings_bytes(uint32_t neighbour_count);
  * MUSTER_ENOMEM. */
 int p2p_create(const struct p2p_config *config, struct p2p **out);
 /* Before p2p_free(): ends sends that p2p has adopted (p2p_let_go()). Goes on with those that a receiver has asked for:
- * on another host as long as its kernel answers, at most P2P_DELIVER_MS; on this one until nothing has moved for
+ * on another host as long as that is not given up, at most P2P_DELIVER_MS; on this one until nothing has moved for
  * P2P_NEIGHBOUR_MS. Waits at most P2P_GOODBYE_MS for others to ask. Only the monitor may be inside meanwhile, and
  * tells of deaths. NULL is accepted. */
 void p2p_deliver(struct p2p *p2p);
 /* Says goodbye on all links, also on those that are being made and have been greeted on; waits (at most P2P_GOODBYE_MS)
  * until the kernels of the peers have the last bytes, whether the peers run or not, and closes. Where nothing has
- * failed and a peer's kernel answers but has no room, since the peer reads nothing, it waits for that: at most
- * P2P_DELIVER_MS. No request may be pending and no other thread inside. NULL is accepted. */
+ * failed and a peer's kernel has no room, since the peer reads nothing, or is silent, but not given up, it waits for
+ * that: at most P2P_DELIVER_MS. No request may be pending and no other thread inside. NULL is accepted. */
 #define P2P_GOODBYE_MS 1000
 #define P2P_DELIVER_MS 300000
 #define P2P_NEIGHBOUR_MS 10000
@@ -261,6 +266,10 @@ int p2p_begin_call(struct p2p *p2p, const struct p2p_group_info *info, uint64_t 
 /* Tells `peer`, for which this process has long waited, which call of the group it is in: perhaps the peer waits in
  * another one. Any thread; does not block. */
 void p2p_tell_call(struct p2p *p2p, uint32_t id, uint32_t peer);
+
+/* For how long the kernel of `peer` has acknowledged nothing, where it should have; 0: it answers, or nothing is known.
+ * Any thread; does not block. */
+int64_t p2p_silence_ms(struct p2p *p2p, uint32_t peer);
 
 /* The group of these peers is freed here: messages of it that have come, or will come, are dropped, so that their
  * senders have room for those of other groups; the others are told neither to wait for more nor to send any. Any

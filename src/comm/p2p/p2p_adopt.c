@@ -246,13 +246,12 @@ static bool has_asked(const struct p2p_link *link) {
     return link->cleared.first || request;
 }
 
-/* A peer on another host that has asked for an adopted send, and is alive as far as its kernel tells; or
- * MUSTER_NO_RANK. */
+/* A peer on another host that has asked for an adopted send, and is not given up; or MUSTER_NO_RANK. */
 static uint32_t find_late(const struct p2p *p2p, int64_t now_ns) {
     for (const struct p2p_link *link = p2p->active; link; link = link->next_active) {
         struct p2p_stream *main = link->streams[0];
         if (has_asked(link) && main && main->io && main->io->fd >= 0 && !p2p->is_dead[link->peer] &&
-            !silence_lasts(main, now_ns, P2P_SILENT_MS * CLOCK_NS_PER_MS)) {
+            !silence_is_lost(p2p, main, now_ns)) {
             return link->peer;
         }
     }

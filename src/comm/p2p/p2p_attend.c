@@ -21,9 +21,9 @@
 #include "comm/p2p/p2p_impl.h"
 #include "net/socket.h"
 
-enum { EVENTS_MAX = 64, ROUNDS_MAX = 4, SILENCE_LOOKS = 16 /* at a connection, until it is given up */ };
+enum { EVENTS_MAX = 64, ROUNDS_MAX = 4 };
 /* A peer that says nothing is asked from time to time. */
-enum { KEEP_ALIVE_IDLE_S = 10, KEEP_ALIVE_INTERVAL_S = 5, KEEP_ALIVE_PROBES = 4 };
+enum { KEEP_ALIVE_IDLE_S = 10, KEEP_ALIVE_INTERVAL_S = 5 };
 
 /* The subject stands in the low bits of an event's data, the rest is a pointer. */
 enum { SUBJECT_MASK = 7 };
@@ -52,39 +52,6 @@ int64_t attend_deadline_ns(int64_t ms) {
     return clock_monotonic_ns() + ms * CLOCK_NS_PER_MS;
 }
 
-/* ---- silence ---- */
-
-static int64_t lost_after_ns(const struct p2p *p2p) {
-    return (p2p->config.lost_after_ms ? p2p->config.lost_after_ms : P2P_LOST_AFTER_MS) * CLOCK_NS_PER_MS;
-}
-
-/* true: something is not acknowledged, so it is to be looked at again. */
-static bool look_at(struct p2p *p2p, struct p2p_stream *stream, int64_t now_ns) {
-    if (stream->is_broken || stream_queued(stream) == 0) {
-        stream->silent_ns = 0;
-        return false;
-    }
-    if (!silence_lasts(stream, now_ns, lost_after_ns(p2p))) {
-        return true;
-    }
-    stream_break(p2p, stream, ETIMEDOUT); /* the monitor reads what there is, and buries the link */
-    return false;
-}
-
-static void look_for_silence(struct p2p *p2p, int64_t now_ns) {
-    bool again = false;
-    for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
-        const struct p2p_link *link = p2p->links[peer];
-        for (size_t i = 0; link && i < P2P_CONNECTIONS_MAX; i++) {
-            struct p2p_stream *stream = link_connection(link, i);
-            if (stream && stream->io && stream->io->fd >= 0) {
-                again = look_at(p2p, stream, now_ns) || again;
-            }
-        }
-    }
-    p2p->silence_ns = again ? now_ns + lost_after_ns(p2p) / SILENCE_LOOKS : 0;
-}
-
 /* ---- the timer ---- */
 
 /* error_number: of those whose time is up. */
@@ -98,7 +65,7 @@ static void end_late(struct p2p *p2p, int64_t now_ns, int error_number) {
     if (p2p->silence_ns != 0 && error_number != ETIMEDOUT) {
         p2p->silence_ns = 0; /* nothing would tell when to look */
     } else if (p2p->silence_ns != 0 && now_ns >= p2p->silence_ns) {
-        look_for_silence(p2p, now_ns);
+        silence_look(p2p, now_ns);
     }
     greet_end_late(p2p, now_ns, error_number);
     links_bury_late(p2p, now_ns);
@@ -145,23 +112,12 @@ void attend_set_timer(struct p2p *p2p) {
     }
 }
 
-void attend_to_answers(struct p2p *p2p) {
-    p2p->silence_ns = clock_monotonic_ns() + lost_after_ns(p2p) / SILENCE_LOOKS;
-    attend_set_timer(p2p);
-}
-
 /* ---- streams ---- */
 
-void attend_tune(int fd) {
-    const struct {
-        int name, value;
-    } options[] = {{TCP_NODELAY, 1},
-                   {TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S},
-                   {TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S},
-                   {TCP_KEEPCNT, KEEP_ALIVE_PROBES}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) { /* comforts: it works without */
-        (void)setsockopt(fd, IPPROTO_TCP, options[i].name, &options[i].value, sizeof options[i].value);
-    }
+void attend_tune(const struct p2p *p2p, int fd) {
+    const int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* comforts: it works without */
+    net_socket_keep_alive(fd, KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, silence_lost_after_ns(p2p) / CLOCK_NS_PER_MS);
 }
 
 int attend_add(struct p2p *p2p, struct p2p_stream *stream) {
@@ -169,7 +125,7 @@ int attend_add(struct p2p *p2p, struct p2p_stream *stream) {
     if (fd < 0) {
         return 0;
     }
-    attend_tune(fd);
+    attend_tune(p2p, fd);
     uint32_t events = stream->is_watch ? EPOLLIN | EPOLLRDHUP : EPOLLRDHUP;
     int result = attend_watch(p2p, EPOLL_CTL_ADD, fd, events, ON_STREAM, stream);
     if (result == 0 && !stream->is_watch) {

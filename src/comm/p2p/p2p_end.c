@@ -243,6 +243,10 @@ void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_number) 
     (void)str_format(address, sizeof address, "%s", link->has_paths ? stream->peer_address : "");
     const char *told = link_reason(stream->io);
     (void)str_format(reason, sizeof reason, "%s", told ? told : "");
+    if (!told && (error_number == ETIMEDOUT || error_number == EHOSTUNREACH || error_number == ENETUNREACH)) {
+        silence_describe(p2p, stream, error_number, reason);
+        told = reason;
+    }
     stream_close(p2p, stream);
     if (!is_spare && !link->said_goodbye) {
         link_read_out(p2p, link); /* the goodbye may be on another connection; and what was sent counts in any case */

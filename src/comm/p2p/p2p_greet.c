@@ -1,7 +1,11 @@
 /* How connections begin: those that this process makes, and strangers at its listener; see p2p_impl.h.
  *
  * Nobody is trusted before the secret from the store has been shown: a stranger gets 48 bytes of memory (with TLS, what
- * a handshake takes), a bounded time, and one of a bounded number of places. */
+ * a handshake takes), a bounded time, and one of a bounded number of places.
+ *
+ * Nobody answers: the network may be silent for a while. The addresses are tried again and again, as long as a silent
+ * peer is waited for. Who refuses is gone. A peer that may have seen the greeting is not called a second time, where
+ * there is no other address: it would take the end of the first connection for this process's. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +13,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/p2p/p2p_impl.h"
 #include "net/socket.h"
 
-enum { LISTENER_PAUSE_MS = 100 };
+enum { LISTENER_PAUSE_MS = 100, REJECTION_MS = 1000 /* what comes as soon as that is a firewall's word */ };
 
 /* ---- dialling ---- */
 
@@ -84,6 +89,26 @@ static bool dial_is_refused(const struct p2p *p2p, const struct p2p_link *link) 
     return dial != NULL;
 }
 
+static bool dial_has_time(const struct p2p *p2p, const struct p2p_dial *dial) {
+    return clock_monotonic_ns() - dial->began_ns < silence_lost_after_ns(p2p);
+}
+
+/* Has nobody said anything, not even no? Then the same may succeed later. */
+static bool dial_is_unanswered(const struct p2p_dial *dial) {
+    return !dial->last_reason[0] && (dial->last_error == ETIMEDOUT || dial->last_error == EHOSTDOWN ||
+                                     (dial->last_error == EHOSTUNREACH &&
+                                      clock_monotonic_ns() - dial->tried_ns >= REJECTION_MS * CLOCK_NS_PER_MS));
+}
+
+/* Nobody has answered at `text` so far: tries again from the first address on, a little later. */
+static void dial_pause(struct p2p *p2p, struct p2p_dial *dial, const char *text) {
+    char what[NET_ADDRESS_TEXT_MAX + 32];
+    (void)str_format(what, sizeof what, "has not answered at %s", text);
+    silence_tell_wait(p2p, dial->link, what, dial->began_ns, clock_monotonic_ns(), &dial->told);
+    dial->is_paused = true;
+    dial->deadline_ns = attend_deadline_ns(P2P_REDIAL_MS);
+}
+
 static void dial_give_up(struct p2p *p2p, struct p2p_dial *dial) {
     struct p2p_link *link = dial->link;
     dial_close(p2p, dial);
@@ -96,6 +121,10 @@ static void dial_give_up(struct p2p *p2p, struct p2p_dial *dial) {
         const struct net_address *last = &link->contact.addresses[link->contact.address_count - 1];
         (void)net_address_format((const struct sockaddr *)&last->sockaddr, text);
     }
+    if (dial_is_unanswered(dial) && dial_has_time(p2p, dial) && !link->said_goodbye) {
+        dial_pause(p2p, dial, text);
+        return;
+    }
     bool is_gone = !dial->last_reason[0] && (dial->last_error == ECONNREFUSED || dial->last_error == ECONNRESET);
     if (is_gone && !dial->is_refused) {
         /* It may have died, or left because of another's death: others may know. */
@@ -107,10 +136,15 @@ static void dial_give_up(struct p2p *p2p, struct p2p_dial *dial) {
         return;
     }
     dial->is_cancelled = true;
-    char peer[P2P_PEER_NAME_MAX];
+    char peer[P2P_PEER_NAME_MAX], unanswered[48];
+    (void)str_format(unanswered, sizeof unanswered, "no answer for %.3g s",
+                     (double)(clock_monotonic_ns() - dial->began_ns) / 1e9);
+    const char *reason = dial->last_reason[0]       ? dial->last_reason
+                         : dial_is_unanswered(dial) ? unanswered
+                                                    : strerror(dial->last_error);
     link_fail(p2p, link, is_gone ? MUSTER_EPEER : MUSTER_ECONNECT, "rank %u cannot connect to %s at %s: %s%s",
-              (unsigned)p2p->config.rank, link_peer_name(p2p, link, peer), text,
-              dial->last_reason[0] ? dial->last_reason : strerror(dial->last_error), is_gone ? " (it has ended?)" : "");
+              (unsigned)p2p->config.rank, link_peer_name(p2p, link, peer), text, reason,
+              is_gone ? " (it has ended?)" : "");
 }
 
 /* The first connection tries one address after the other. A further one has its own, and then that of the first, which
@@ -127,6 +161,7 @@ static void next_address(struct p2p_dial *dial) {
 /* Tries the contact's addresses from dial->address on, until one is under way. */
 static void dial_try(struct p2p *p2p, struct p2p_dial *dial) {
     dial->hello_sent = dial->answer_have = 0;
+    dial->tried_ns = clock_monotonic_ns();
     for (; dial->address < dial->link->contact.address_count; next_address(dial)) {
         const struct net_address *address = &dial->link->contact.addresses[dial->address];
         if (net_socket_connect((const struct sockaddr *)&address->sockaddr, &dial->fd) != 0) {
@@ -149,10 +184,33 @@ static void dial_next(struct p2p *p2p, struct p2p_dial *dial, int error_number) 
     if (reason) { /* a later address may say less */
         (void)str_format(dial->last_reason, sizeof dial->last_reason, "%s", reason);
     }
-    dial->last_error = error_number;
+    /* It was cut off from us for so long that it takes no greeting any more; or it has died, and will refuse. */
+    bool was_late = dial->io && error_number == ECONNRESET &&
+                    clock_monotonic_ns() - dial->tried_ns >= P2P_GREETING_MS * CLOCK_NS_PER_MS;
+    dial->last_error = was_late ? ETIMEDOUT : error_number;
     dial_close(p2p, dial);
     next_address(dial);
     dial_try(p2p, dial);
+}
+
+/* Its time is up, or the pause. */
+static void dial_is_late(struct p2p *p2p, struct p2p_dial *dial, int error_number) {
+    struct p2p_dial next = *dial;
+    next_address(&next);
+    bool is_last = next.address >= dial->link->contact.address_count;
+    if (dial->is_refused) {
+        dial_give_up(p2p, dial);
+    } else if (dial->is_paused) {
+        dial->is_paused = false;
+        dial->address = 0;
+        dial_try(p2p, dial);
+    } else if (is_last && dial->io && error_number == ETIMEDOUT && !p2p->is_leaving && dial_has_time(p2p, dial)) {
+        silence_tell_wait(p2p, dial->link, "has not answered the greeting", dial->began_ns, clock_monotonic_ns(),
+                          &dial->told);
+        dial->deadline_ns = attend_deadline_ns(P2P_REDIAL_MS);
+    } else {
+        dial_next(p2p, dial, error_number);
+    }
 }
 
 int dial_start(struct p2p *p2p, struct p2p_link *link, enum wire_purpose purpose, uint8_t stream) {
@@ -166,6 +224,7 @@ int dial_start(struct p2p *p2p, struct p2p_link *link, enum wire_purpose purpose
     dial->address = stream > 0 ? path_address(link, stream) : 0;
     dial->fd = -1;
     dial->last_error = EDESTADDRREQ;
+    dial->began_ns = clock_monotonic_ns();
     dial->next = p2p->dials;
     p2p->dials = dial;
     if (purpose == WIRE_PURPOSE_STREAM && stream == 0) {
@@ -198,7 +257,7 @@ static void dial_greet(struct p2p *p2p, struct p2p_dial *dial) {
                                .stream_count = dial->link->stream_count};
     memcpy(hello.secret, dial->link->contact.secret, WIRE_SECRET_BYTES);
     wire_hello_encode(&hello, dial->hello);
-    attend_tune(dial->fd);
+    attend_tune(p2p, dial->fd);
     dial->io = make_io(p2p, dial->fd, true);
     if (!dial->io) {
         dial->fd = -1; /* closed */
@@ -460,11 +519,7 @@ void greet_end_late(struct p2p *p2p, int64_t now_ns, int error_number) {
     }
     for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
         if (!dial->is_cancelled && now_ns >= dial->deadline_ns) {
-            if (dial->is_refused) {
-                dial_give_up(p2p, dial);
-            } else {
-                dial_next(p2p, dial, error_number);
-            }
+            dial_is_late(p2p, dial, error_number);
         }
     }
 }

@@ -303,9 +303,7 @@ int64_t attend_deadline_ns(int64_t ms);
 /* The listener can be watched no more: whoever wants to connect is refused at once. */
 void attend_stop_listening(struct p2p *p2p, int error_number);
 /* Options that every connection gets. */
-void attend_tune(int fd);
-/* Something has been written: connections whose peers answer nothing are broken from now on. */
-void attend_to_answers(struct p2p *p2p);
+void attend_tune(const struct p2p *p2p, int fd);
 /* One turn of p2p_attend(), with the lock. */
 void attend_turn(struct p2p *p2p);
 /* After a deadline has been set or passed. Where no timer can be set all deadlines have passed. */
@@ -318,13 +316,28 @@ void attend_arm(struct p2p *p2p);
 
 /* ---- p2p_silence.c ---- */
 
+/* For how long a silent peer is waited for. */
+int64_t silence_lost_after_ns(const struct p2p *p2p);
 /* Has nothing that was sent on the connection, a socket's, been answered for so long? Asked often. */
-bool silence_lasts(struct p2p_stream *stream, int64_t now_ns, int64_t for_ns);
-/* Has the kernel sent something that nobody has answered? (In the header for tests, as is the next.) */
+bool silence_is_lost(const struct p2p *p2p, struct p2p_stream *stream, int64_t now_ns);
+/* Something has been written: connections are looked at from now on, and those broken whose peers are lost. */
+void silence_watch(struct p2p *p2p);
+/* It is time for a look: p2p.silence_ns. */
+void silence_look(struct p2p *p2p, int64_t now_ns);
+/* "nothing was acknowledged for 180 s": why the connection has ended, or ends. */
+void silence_describe(const struct p2p *p2p, const struct p2p_stream *stream, int error_number,
+                      char out[P2P_REASON_MAX]);
+/* Says that the peer `what` ("does not answer") since then, and until when it is waited for: after a while, and then
+ * now and again. told: how many times it has been said. */
+void silence_tell_wait(const struct p2p *p2p, const struct p2p_link *link, const char *what, int64_t since_ns,
+                       int64_t now_ns, uint32_t *told);
+/* Has the kernel sent something that nobody has answered? (In the header for tests, as are the next two.) */
 struct tcp_info;
 bool silence_is_unanswered(const struct tcp_info *info);
 /* Since when; 0: all is answered. since_ns: what the look before gave. */
 int64_t silence_since_ns(const struct tcp_info *info, int64_t since_ns, int64_t now_ns);
+/* How long the kernel may pause at most before it sends again; 0: as usual. silent_for_ns: 0: all is answered. */
+uint32_t silence_pause_ms(const struct tcp_info *info, int64_t silent_for_ns);
 
 /* ---- p2p_greet.c ---- */
 

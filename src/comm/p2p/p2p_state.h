@@ -21,10 +21,13 @@ enum {
     P2P_STRANGERS_MAX = 64,            /* connections that have not shown the secret yet; one more ends the oldest */
     P2P_GREETING_MS = 10000,           /* in which they must */
     P2P_DIAL_MS = 10000,               /* for one address to answer; then the next is tried */
+    P2P_REDIAL_MS = 500,               /* after the last of them, before the first is tried again */
     P2P_INTRODUCE_MS = 100,            /* for who leaves and others to say who they are, where that is under way */
     P2P_EXPLAIN_MS = 500,              /* for others to tell why a peer is gone that cannot be connected to */
-    P2P_LOST_AFTER_MS = 30000,         /* without any answer a peer is given up */
-    P2P_SILENT_MS = 3000,              /* who leaves waits no longer for such a peer */
+    P2P_PATH_LOST_AFTER_MS = 30000,    /* without any answer one of several paths is given up */
+    P2P_SILENT_MS = 3000,              /* shorter silences are not spoken of */
+    P2P_TELL_SILENCE_MS = 15000,       /* then it is told whose answers are missing; and again ... */
+    P2P_TELL_AGAIN_MS = 60000,         /* ... each time so much later */
     P2P_LAST_BYTES_MS = 100,           /* for the end of the connections to a peer that others call dead */
     P2P_READ_MEMORY_BYTES = 32 << 10,  /* from here on a neighbour's message is read out of its memory */
     P2P_READ_SHARED_BYTES = 128 << 10, /* the same out of memory that both have mapped */
@@ -83,8 +86,10 @@ struct p2p_stream {
     int doom; /* why it cannot go on (MUSTER_ENOMEM, MUSTER_ELIMIT): the link fails at the next flush; 0: it can */
     bool is_broken; /* cannot be written to any more: what is left to read tells why */
     bool is_being_read;
-    int error_number;  /* of the write that failed */
-    int64_t silent_ns; /* since then nothing has been answered; 0: something has: p2p_silence.c */
+    int error_number;                  /* of the write that failed */
+    int64_t silent_ns;                 /* since then nothing has been answered; 0: something has: p2p_silence.c */
+    int64_t alone_ns;                  /* the same, while another path of the link answers */
+    uint32_t pause_ms, usual_pause_ms; /* at most, before the kernel sends again; 0: the usual, or not known */
 
     /* coming in */
     uint8_t *staging; /* owned, P2P_STAGING_BYTES */
@@ -142,7 +147,8 @@ struct p2p_link {
     bool owes_notice;             /* ... and tells the hook then */
     uint32_t told_by;             /* the peer that found out */
     int64_t dying_until_ns;
-    uint8_t stream_count; /* wanted */
+    uint32_t silence_told; /* times, of this silence */
+    uint8_t stream_count;  /* wanted */
     uint8_t streams_open;
     struct p2p_stream *streams[P2P_STREAMS_MAX]; /* owned */
     struct p2p_stream *watches[2];               /* owned: dialled here, dialled there */
@@ -193,9 +199,12 @@ struct p2p_dial {
     struct link *io;  /* owned; from then on */
     bool is_cancelled;
     bool is_refused; /* by all addresses: others may tell why, until the deadline */
+    bool is_paused;  /* nobody has answered: until the deadline */
     uint8_t hello[WIRE_HELLO_BYTES], answer[WIRE_HELLO_BYTES];
     size_t hello_sent, answer_have;
+    int64_t began_ns, tried_ns; /* the dial; the address */
     int64_t deadline_ns;
+    uint32_t told; /* times, that nobody answers */
     int last_error;
     char last_reason[P2P_REASON_MAX]; /* where that does not say it */
 };

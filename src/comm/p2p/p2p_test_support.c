@@ -259,6 +259,7 @@ static void rank_begin(struct job_rank *rank) {
                                 .may_read_peers = options->may_read_peers,
                                 .stream_count = options->stream_count,
                                 .lost_after_ms = options->lost_after_ms,
+                                .path_lost_after_ms = options->path_lost_after_ms,
                                 .plans = options->plans,
                                 .plan_count = options->plan_count,
                                 .contact = get_contact,

@@ -51,6 +51,7 @@ struct job_options {
     bool may_read_peers;
     uint32_t stream_count;         /* 0: as p2p chooses */
     uint32_t lost_after_ms;        /* likewise */
+    uint32_t path_lost_after_ms;   /* likewise */
     const struct link_plan *plans; /* of the parent's memory */
     size_t plan_count;
     struct p2p_zero_copy zero_copy;         /* all 0: as the environment says */
