@@ -133,7 +133,10 @@ const char *environment_lost_key(uint64_t round, char out[ENVIRONMENT_LOST_KEY_M
 static int put_texts(const struct launch_config *config, const struct rdzv_world *world,
                      const struct environment_worker *worker, struct launch_strings *out) {
     const char *nccl = get(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
-    char lost[ENVIRONMENT_LOST_KEY_MAX];
+    char lost[ENVIRONMENT_LOST_KEY_MAX], hold[24];
+    const uint64_t hold_ms = config->rdzv.conf.hold_timeout_ms;
+    bool is_default = hold_ms == 0 || hold_ms == RDZV_HOLD_DEFAULT_MS; /* theirs as well */
+    (void)str_format(hold, sizeof hold, "%llu", (unsigned long long)hold_ms / 1000);
     const char *table[][2] = {
         {"ROLE_NAME", config->role},
         {"MASTER_ADDR", world->master_addr},
@@ -148,6 +151,7 @@ static int put_texts(const struct launch_config *config, const struct rdzv_world
         {HELD_SOCKET_VARIABLE, worker->held_socket},
         {"MUSTER_FAILED_BY", worker->failed_by},
         {"MUSTER_LOST_KEY", config->survivors_continue ? environment_lost_key(world->round, lost) : NULL},
+        {"MUSTER_HOLD_TIMEOUT", is_default ? NULL : hold},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         /* A copy first: the value may point into the string that put() replaces. */

@@ -152,6 +152,22 @@ static void failure_of_the_attempt_before_is_never_an_outer_jobs(void **state) {
     launch_strings_done(&out);
 }
 
+static void another_hold_timeout_is_told(void **state) {
+    (void)state;
+    struct launch_config config = config_of(1);
+    struct environment_worker worker = {.local_rank = 0, .error_file = ""};
+    const char *inherited[] = {NULL};
+    struct launch_strings out = {0};
+    config.rdzv.conf.hold_timeout_ms = RDZV_HOLD_DEFAULT_MS;
+    assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
+    assert_null(value_of(&out, "MUSTER_HOLD_TIMEOUT"));
+    launch_strings_done(&out);
+    config.rdzv.conf.hold_timeout_ms = 12000;
+    assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
+    assert_string_equal(value_of(&out, "MUSTER_HOLD_TIMEOUT"), "12");
+    launch_strings_done(&out);
+}
+
 static void key_of_losses_is_told_where_survivors_go_on(void **state) {
     (void)state;
     struct launch_config config = config_of(1);
@@ -341,6 +357,7 @@ int main(void) {
         cmocka_unit_test(stop_path_is_never_an_outer_jobs),
         cmocka_unit_test(socket_of_held_memory_is_never_an_outer_jobs),
         cmocka_unit_test(failure_of_the_attempt_before_is_never_an_outer_jobs),
+        cmocka_unit_test(another_hold_timeout_is_told),
         cmocka_unit_test(key_of_losses_is_told_where_survivors_go_on),
         cmocka_unit_test(early_environment_has_nothing_of_a_world),
         cmocka_unit_test(inherited_settings_are_kept),
