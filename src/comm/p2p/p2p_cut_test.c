@@ -220,6 +220,7 @@ static int leave_in_a_cut(struct job_rank *rank, void *argument) {
         job_check(ip_run("link set %s down", cables[1]));
         job_mark(rank->job, CUT);
         pause_ms(2 * P2P_SILENT_MS);
+        job_mark(rank->job, HEALED);
         job_check(ip_run("link set %s up", cables[1]));
         job_check(job_wait_for(rank, &request) == 0 && job_is_filled(words, WORDS, 2));
         return 0;
@@ -230,7 +231,8 @@ static int leave_in_a_cut(struct job_rank *rank, void *argument) {
     return 0; /* and into p2p_free() */
 }
 
-static void run_apart(job_body *body, uint32_t lost_after_ms) {
+/* true: rank 0 has ended after the cut. */
+static bool run_apart(job_body *body, uint32_t lost_after_ms) {
     struct job *job =
         job_start(2, body, NULL, &(struct job_options){.prepare = move_apart, .lost_after_ms = lost_after_ms});
     job_await(job_shared(job), APART, 2);
@@ -238,33 +240,35 @@ static void run_apart(job_body *body, uint32_t lost_after_ms) {
                        cables[1], (int)job_pid(job, 1)));
     job_mark(job_shared(job), WIRED);
     assert_int_equal(job_wait(job, 0), 0);
+    bool was_healed = job_mark_time_ns(job_shared(job), HEALED) != 0;
     assert_int_equal(job_wait(job, 1), 0);
     job_free(job);
+    return was_healed;
 }
 
 static void the_deadline_finds_who_is_cut_off(void **state) {
     (void)state;
-    run_apart(talk_until_cut, 1500);
+    (void)run_apart(talk_until_cut, 1500);
 }
 
 static void a_cut_that_ends_is_borne(void **state) {
     (void)state;
-    run_apart(bear_a_cut, LOST_AFTER_MS);
+    (void)run_apart(bear_a_cut, LOST_AFTER_MS);
 }
 
 static void a_cut_that_does_not_end_is_told(void **state) {
     (void)state;
-    run_apart(lose_the_peer, 1500);
+    (void)run_apart(lose_the_peer, 1500);
 }
 
 static void who_does_not_answer_is_called_again(void **state) {
     (void)state;
-    run_apart(call_in_a_cut, 10 * LOST_AFTER_MS);
+    (void)run_apart(call_in_a_cut, 10 * LOST_AFTER_MS);
 }
 
 static void who_leaves_waits_for_a_silent_peer(void **state) {
     (void)state;
-    run_apart(leave_in_a_cut, 10 * LOST_AFTER_MS);
+    assert_true(run_apart(leave_in_a_cut, 10 * LOST_AFTER_MS));
 }
 
 /* Tried in a process of its own, which takes everything with it when it ends. */
