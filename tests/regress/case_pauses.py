@@ -14,6 +14,7 @@ END_S = 60
 AGAIN_S = 3  # a restart would show by then: two intervals after the pause
 # Others are silent after two seconds.
 QUICK = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"
+HELD_BRIEFLY = [f"{QUICK},hold_timeout=4", "--shutdown-timeout=1"]
 
 
 def launcher_processes(agent, with_workers):
@@ -233,10 +234,10 @@ def case_pause_while_workers_end():
 
 
 def case_needed_node_is_replaced():
-    """The same, but a third node comes: it takes the place of the one that is stopped, which is a spare when it is back."""
+    """The same, but a third node comes: once the lease of the one that is stopped is over it takes the place. That one is a spare when it is back."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
-        pair = Pair(scratch, ("muster",) * 3, nnodes="2", options=[QUICK])
+        pair = Pair(scratch, ("muster",) * 3, nnodes="2", options=HELD_BRIEFLY)
         pair.start_both()
         mark = scratch.channel.mark()
         with paused([pair.agents["B"]]):

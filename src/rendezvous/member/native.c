@@ -433,8 +433,9 @@ static void detach(struct native *n) {
 static void lost_while_member(struct native *n, int status) {
     struct native_reach *r = &n->reach;
     bool is_silent = status == MUSTER_ETIMEOUT;
-    /* Silence alone: its node stays while others need it, and may form a world with those that it has. */
-    bool may_go_on = is_silent && !native_reach_is_held(n);
+    /* Silence alone: its node stays while others need it, and may form a world with those that it has. (With several
+     * endpoints it has said that it can't.) */
+    bool may_go_on = is_silent && !native_has_rivals(n) && !native_reach_is_held(n);
     if (n->part.is_host_done && !is_untold(n) && !may_go_on) {
         detach(n);
     } else if (native_has_rivals(n)) {

@@ -357,6 +357,7 @@ unsigned native_reach_ask_alive(struct native *n) {
     }
     if (r->alive_ms > 0) {
         r->beat_ms = lease_now_ms(n); /* the next one goes when this one is answered */
+        set_beat(n);                  /* the lease may be another one now */
         return 2;
     }
     send_alive(n);
