@@ -64,7 +64,7 @@ def cables_of(line):
 
 
 def each_pair_of_hosts_has_its_line():
-    table, _ = bench("--tune=links", "-e", "1M")
+    table, _ = bench("--tune=links", "-e", "512K")
     lines = [line for line in table.splitlines() if line.startswith("link ")]
     assert [cables_of(line) for line in lines] == [{0, 1}, {2}, {4}], table
     heads = re.findall(r"^# hosts \d \(.*\) and \d \(.*\): \d+ Mbit/s, \d+ us there and back$", table, re.M)
