@@ -138,13 +138,13 @@ function(muster_require_tests_built)
   endforeach()
 endfunction()
 
-# muster_unit_test(source.c DEPS lib ... [SOURCES extra.c ...] [LABELS label ...] [KIND kind]): one
-# cmocka program, named after its file, run by ctest with the label "unit" and those given. Left out, loudly, where cmocka is absent.
+# muster_unit_test(source.c DEPS lib ... [SOURCES extra.c ...] [LABELS label ...] [KIND kind] [OPTIMIZED]): one
+# cmocka program, named after its file, run by ctest with the label "unit" and those given. OPTIMIZED: much of its time is the test's own. Left out, loudly, where cmocka is absent.
 function(muster_unit_test source)
   if(MUSTER_PACKAGE) # has no tests; an sdist has not even their sources
     return()
   endif()
-  cmake_parse_arguments(ARG "" "KIND" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED" "KIND" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT CMOCKA_FOUND)
     message(WARNING "cmocka not found: ${source} is not built")
     return()
@@ -166,7 +166,7 @@ function(muster_unit_test source)
   endforeach()
   add_executable(${name} ${source} ${objects})
   set(options muster_plain_test_options)
-  if("${ARG_KIND}" STREQUAL COMPUTES)
+  if(ARG_OPTIMIZED OR "${ARG_KIND}" STREQUAL COMPUTES)
     set(options muster_test_options)
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} PkgConfig::CMOCKA ${options})

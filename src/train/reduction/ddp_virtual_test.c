@@ -11,6 +11,7 @@
 #include <muster/ddp.h>
 #include <muster/virtual_ranks.h>
 
+#include "base/testing/parts_test_support.h"
 #include "comm/reduce/reduce.h"
 #include "train/reduction/ddp_test_support.h"
 
@@ -125,7 +126,8 @@ static int average(struct rank *rank, void *argument) {
 
 static void averages_have_the_same_bits_in_every_world(void **state) {
     (void)state;
-    for (uint32_t ranks = 1; ranks <= 8; ranks++) {
+    unsigned stride = part_stride("whole_matrix", 3);
+    for (uint32_t ranks = 1; ranks <= 8; ranks += stride) {
         ranks_run(ranks, average, NULL);
     }
 }
