@@ -39,15 +39,6 @@ void rdzv_conf_init(struct rdzv_conf *conf) {
     };
 }
 
-uint64_t rdzv_conf_silence_ms(const struct rdzv_conf *conf) {
-    return conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
-}
-
-uint64_t rdzv_conf_hold_ms(const struct rdzv_conf *conf) {
-    uint64_t silence_ms = rdzv_conf_silence_ms(conf);
-    return conf->hold_timeout_ms > silence_ms ? conf->hold_timeout_ms : silence_ms;
-}
-
 /* ---- lifetime ---- */
 
 static void free_memory(struct rdzv *r) {

@@ -98,8 +98,14 @@ struct rdzv_options {
 
 void rdzv_conf_init(struct rdzv_conf *conf); /* the defaults above */
 /* For how long a node may be silent before the others go on without it: where they can; and where they can't. */
-uint64_t rdzv_conf_silence_ms(const struct rdzv_conf *conf);
-uint64_t rdzv_conf_hold_ms(const struct rdzv_conf *conf);
+static inline uint64_t rdzv_conf_silence_ms(const struct rdzv_conf *conf) {
+    return conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
+}
+
+static inline uint64_t rdzv_conf_hold_ms(const struct rdzv_conf *conf) {
+    const uint64_t silence_ms = rdzv_conf_silence_ms(conf);
+    return conf->hold_timeout_ms > silence_ms ? conf->hold_timeout_ms : silence_ms;
+}
 
 /* What one round decided for this node. Borrowed until the callback returns. */
 struct rdzv_world {

@@ -272,6 +272,13 @@ static int64_t next_proposal_ms(const struct coordinator *c) {
                                                                                      : INT64_MIN;
 }
 
+/* coordinator_lease_ms() of a member of a world in which so many are at work. */
+static int64_t lease_of(const struct coordinator *c, size_t at_work_count) {
+    size_t others = at_work_count - 1 + coordinator_count_of(c, COORDINATOR_SPARED);
+    bool is_needed = !c->is_stopping && !coordinator_has_rivals(c) && others < c->settings.min_nodes;
+    return is_needed && c->settings.hold_ms > c->settings.silence_ms ? c->settings.hold_ms : c->settings.silence_ms;
+}
+
 static void close_round(struct coordinator *c, int64_t now_ms) {
     char text[COORDINATOR_TEXT_BYTES_MAX];
     uint64_t last = find_last_told(c), proposed = c->proposed_round;
@@ -284,7 +291,9 @@ static void close_round(struct coordinator *c, int64_t now_ms) {
     c->phase = COORDINATOR_RUNNING;
     coordinator_end_forget(c);
     c->last_call_ms = INT64_MAX;
-    size_t count = c->world_size = coordinator_order_tell(c, last > 0 ? describe_round(c, now_ms, text) : no_text);
+    const int64_t lease_ms = lease_of(c, coordinator_count_of(c, COORDINATOR_JOINED));
+    size_t count = c->world_size =
+        coordinator_order_tell(c, lease_ms, last > 0 ? describe_round(c, now_ms, text) : no_text);
     for (size_t i = 0; i < count; i++) {
         c->order[i]->last_round = c->round;
         c->order[i]->last_author = c->settings.places.author;
@@ -416,15 +425,9 @@ bool coordinator_awaits_fence(const struct coordinator *c) {
     return c->settings.places.is_leased && c->phase == COORDINATOR_FORMING && c->proposed_round > 0;
 }
 
-int64_t coordinator_lease_of(const struct coordinator *c, size_t at_work_count) {
-    size_t others = at_work_count - 1 + coordinator_count_of(c, COORDINATOR_SPARED);
-    bool is_needed = !c->is_stopping && !coordinator_has_rivals(c) && others < c->settings.min_nodes;
-    return is_needed && c->settings.hold_ms > c->settings.silence_ms ? c->settings.hold_ms : c->settings.silence_ms;
-}
-
 int64_t coordinator_lease_ms(const struct coordinator *c, const struct coordinator_member *member) {
     return member->place == COORDINATOR_ACTIVE && c->phase == COORDINATOR_RUNNING
-               ? coordinator_lease_of(c, coordinator_count_of(c, COORDINATOR_ACTIVE))
+               ? lease_of(c, coordinator_count_of(c, COORDINATOR_ACTIVE))
                : c->settings.silence_ms;
 }
 

@@ -1,5 +1,6 @@
 /* Lists of connections; see coordinator_server_impl.h. */
 #include <assert.h>
+#include <stdlib.h>
 
 #include "rendezvous/coordinator/coordinator_server_impl.h"
 
@@ -28,4 +29,18 @@ void coordinator_agents_insert(struct agents *list, struct agent *agent) {
     *(agent->next ? &agent->next->previous : &list->last) = agent;
     *(before ? &before->next : &list->first) = agent;
     list->count++;
+}
+
+void coordinator_agents_free(struct coordinator_server *server, struct agent *agent) {
+    coordinator_knock_stop(agent);
+    coordinator_status_clients_forget(&server->status_clients, &agent->status_client);
+    coordinator_resend_done(&agent->resend);
+    tls_stream_free(agent->tls);
+    buf_done(&agent->plain);
+    free(agent);
+}
+
+void coordinator_agents_forget(struct coordinator_server *server, struct agent *agent) {
+    coordinator_agents_take_out(&server->joined, agent);
+    coordinator_agents_free(server, agent);
 }

@@ -317,7 +317,7 @@ int coordinator_compare_natural(struct kv_slice a, struct kv_slice b);
 size_t coordinator_order_rank(struct coordinator *c);
 /* Puts the joined members into c->order by rank, counts their roles, and tells each its WORLD; `text`: what has
  * changed. Returns the world's size. */
-size_t coordinator_order_tell(struct coordinator *c, struct kv_slice text);
+size_t coordinator_order_tell(struct coordinator *c, int64_t lease_ms, struct kv_slice text);
 /* Group rank of the node that serves this coordinator, among the first `count` of c->order; COORDINATOR_NO_RANK. */
 uint32_t coordinator_order_host(const struct coordinator *c, size_t count);
 
@@ -359,8 +359,6 @@ int64_t coordinator_end_wake_ms(const struct coordinator *c);
 /* ---- coordinator.c, for the others ---- */
 
 void coordinator_settle(struct coordinator *c, int64_t now_ms);
-/* coordinator_lease_ms() of a member of a world in which so many are at work. */
-int64_t coordinator_lease_of(const struct coordinator *c, size_t at_work_count);
 /* The world is no longer the right one: opens a round, unless one is open. `knows` (may be NULL) need not be told. */
 void coordinator_begin_change(struct coordinator *c, enum coordinator_change change, enum coordinator_charge charged,
                               const struct coordinator_member *knows, int64_t now_ms);

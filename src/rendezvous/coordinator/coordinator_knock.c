@@ -12,6 +12,7 @@ struct coordinator_knock {
     uv_connect_t request;
     struct coordinator_server *server;
     struct agent *agent; /* NULL: nobody wants to know any more */
+    coordinator_knock_refused_fn *refused;
 };
 
 static void on_closed(uv_handle_t *handle) {
@@ -31,12 +32,13 @@ static void on_answer(uv_connect_t *request, int status) {
     struct coordinator_knock *knock = request->data;
     struct coordinator_server *server = knock->server;
     struct agent *agent = knock->agent;
+    coordinator_knock_refused_fn *refused = knock->refused;
     if (!agent) {
         return;
     }
     coordinator_knock_stop(agent);
     if (status == UV_ECONNREFUSED) {
-        coordinator_server_lose_ended(server, agent);
+        refused(server, agent);
     }
 }
 
@@ -47,7 +49,8 @@ static bool find_address(const struct coordinator_member *member, struct net_add
     return port > 0 && net_resolve_numeric(host, port, out) == MUSTER_OK && out->count > 0;
 }
 
-bool coordinator_knock_begin(struct coordinator_server *server, struct agent *agent) {
+bool coordinator_knock_begin(struct coordinator_server *server, struct agent *agent,
+                             coordinator_knock_refused_fn *refused) {
     struct net_addresses addresses = {.count = 0};
     struct coordinator_knock *knock = find_address(agent->member, &addresses) ? calloc(1, sizeof *knock) : NULL;
     if (!knock) {
@@ -61,6 +64,7 @@ bool coordinator_knock_begin(struct coordinator_server *server, struct agent *ag
         return false;
     }
     knock->agent = agent;
+    knock->refused = refused;
     agent->knock = knock;
     return true;
 }

@@ -124,7 +124,7 @@ uint32_t coordinator_order_host(const struct coordinator *c, size_t count) {
     return COORDINATOR_NO_RANK;
 }
 
-size_t coordinator_order_tell(struct coordinator *c, struct kv_slice text) {
+size_t coordinator_order_tell(struct coordinator *c, int64_t lease_ms, struct kv_slice text) {
     size_t count = coordinator_order_rank(c);
     uint32_t workers = count_roles(c, count);
     const struct coordinator_member *first = c->order[0];
@@ -140,7 +140,7 @@ size_t coordinator_order_tell(struct coordinator *c, struct kv_slice text) {
                   .max_restarts = limits->is_limited[COORDINATOR_CHARGE_FAILURE]
                                       ? limits->allowed[COORDINATOR_CHARGE_FAILURE]
                                       : UINT32_MAX,
-                  .lease_ms = (uint64_t)coordinator_lease_of(c, count),
+                  .lease_ms = (uint64_t)lease_ms,
                   .master_addr = first->addr,
                   .master_port = first->store_port,
                   .uses_agent_store = first->uses_agent_store},

@@ -215,7 +215,7 @@ static void end_connection(struct coordinator_server *server, struct agent *agen
         coordinator_agents_append(&server->joined, agent);
         kv_guest_end(agent->connection);
     } else {
-        coordinator_server_forget(server, agent);
+        coordinator_agents_forget(server, agent);
     }
 }
 
@@ -595,18 +595,15 @@ static size_t serve(void *ctx, struct kv_connection *connection, const uint8_t *
     return used;
 }
 
-static void free_agent(struct coordinator_server *server, struct agent *agent) {
-    coordinator_knock_stop(agent);
-    coordinator_status_clients_forget(&server->status_clients, &agent->status_client);
-    coordinator_resend_done(&agent->resend);
-    tls_stream_free(agent->tls);
-    buf_done(&agent->plain);
-    free(agent);
-}
-
-void coordinator_server_forget(struct coordinator_server *server, struct agent *agent) {
-    coordinator_agents_take_out(&server->joined, agent);
-    free_agent(server, agent);
+/* The process of its agent has ended. */
+static void lose_ended(struct coordinator_server *server, struct agent *agent) {
+    struct coordinator_member *member = agent->member;
+    agent->member = NULL;
+    coordinator_never_returns(member);
+    coordinator_gone(server->coordinator, member, kv_slice_of(NULL, 0), coordinator_server_now_ms(server));
+    coordinator_agents_forget(server, agent);
+    note_history(server);
+    set_timer(server);
 }
 
 /* No word of its end has come, and it was told that its place is kept: its session may be resumed. With several
@@ -621,17 +618,7 @@ static bool outlives(struct coordinator_server *server, struct agent *agent) {
         return is_held;
     }
     return coordinator_is_at_work(agent->member) && (is_held || !server->has_rivals) &&
-           coordinator_knock_begin(server, agent);
-}
-
-void coordinator_server_lose_ended(struct coordinator_server *server, struct agent *agent) {
-    struct coordinator_member *member = agent->member;
-    agent->member = NULL;
-    coordinator_never_returns(member);
-    coordinator_gone(server->coordinator, member, kv_slice_of(NULL, 0), coordinator_server_now_ms(server));
-    coordinator_server_forget(server, agent);
-    note_history(server);
-    set_timer(server);
+           coordinator_knock_begin(server, agent, lose_ended);
 }
 
 static void detach(struct agent *agent) {
@@ -663,7 +650,7 @@ static void on_ended(void *ctx, struct kv_connection *connection) {
         }
         coordinator_gone(server->coordinator, agent->member, kv_slice_of(NULL, 0), coordinator_server_now_ms(server));
     }
-    free_agent(server, agent);
+    coordinator_agents_free(server, agent);
     note_history(server);
     set_timer(server);
 }
@@ -760,7 +747,7 @@ static void free_agents(struct coordinator_server *server, struct agent *first) 
     for (struct agent *agent = first, *next; agent; agent = next) {
         next = agent->next;
         (void)coordinator_line_end(&agent->line);
-        free_agent(server, agent);
+        coordinator_agents_free(server, agent);
     }
 }
 

@@ -74,6 +74,10 @@ static inline int64_t coordinator_server_awake_ms(const struct coordinator_serve
 void coordinator_agents_append(struct agents *list, struct agent *agent);
 void coordinator_agents_insert(struct agents *list, struct agent *agent);
 void coordinator_agents_take_out(struct agents *list, struct agent *agent);
+/* Of no list, without a connection and a member. */
+void coordinator_agents_free(struct coordinator_server *server, struct agent *agent);
+/* The same of one that has joined. */
+void coordinator_agents_forget(struct coordinator_server *server, struct agent *agent);
 
 /* ---- coordinator_silence.c: members that have joined, and of which nothing is heard ---- */
 
@@ -90,17 +94,11 @@ int64_t coordinator_silence_works_until_ms(const struct coordinator_server *serv
 
 /* ---- coordinator_knock.c: was a connection reset by the end of its process? ---- */
 
-/* Asks its machine; coordinator_server_lose_ended() follows if so. False: that cannot be asked. */
-bool coordinator_knock_begin(struct coordinator_server *server, struct agent *agent);
+typedef void coordinator_knock_refused_fn(struct coordinator_server *server, struct agent *agent);
+/* Asks its machine; `refused` follows if so. False: that cannot be asked. */
+bool coordinator_knock_begin(struct coordinator_server *server, struct agent *agent,
+                             coordinator_knock_refused_fn *refused);
 /* Nobody wants to know any more. */
 void coordinator_knock_stop(struct agent *agent);
-
-/* ---- coordinator_server.c ---- */
-
-/* The process of its agent has ended. Frees it. */
-void coordinator_server_lose_ended(struct coordinator_server *server, struct agent *agent);
-
-/* Its connection has ended, and it has no member: frees it. */
-void coordinator_server_forget(struct coordinator_server *server, struct agent *agent);
 
 #endif

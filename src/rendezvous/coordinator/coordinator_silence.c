@@ -63,7 +63,7 @@ static void drop_silent(struct coordinator_server *server, struct agent *agent, 
         coordinator_gone(server->coordinator, member, kv_slice_text(why), coordinator_server_now_ms(server));
     }
     if (!agent->connection) {
-        coordinator_server_forget(server, agent);
+        coordinator_agents_forget(server, agent);
     }
 }
 
