@@ -161,6 +161,8 @@ void rdzv_tell_spare_released(struct rdzv *rdzv);
 /* This node waits for a place as long as the job lasts: people are told when that begins, and every
  * RDZV_SPARE_REPORT_MS, by the backend's timer. `who`: of whom it is a spare; "". */
 enum { RDZV_SPARE_REPORT_MS = 60000 };
+/* Between two lines about somebody who is silent. */
+enum { RDZV_SILENCE_REPORT_MS = 60000 };
 void rdzv_report_spare(struct rdzv *rdzv, const char *who);
 void rdzv_report_spare_no_more(struct rdzv *rdzv);
 

@@ -448,13 +448,6 @@ void coordinator_set_session(struct coordinator_member *member, void *session) {
     member->session = session;
 }
 
-void coordinator_note_silent(struct coordinator *c, struct coordinator_member *member, int64_t since_ms,
-                             int64_t until_ms) {
-    c->silent_count = c->silent_count - (member->kept_until_ms > 0) + (until_ms > 0);
-    member->silent_since_ms = since_ms;
-    member->kept_until_ms = until_ms;
-}
-
 bool coordinator_has_host(const struct coordinator *c) {
     return c->host_count > 0;
 }

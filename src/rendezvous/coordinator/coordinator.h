@@ -169,10 +169,6 @@ void *coordinator_session(const struct coordinator_member *member);
 void coordinator_set_session(struct coordinator_member *member, void *session);
 /* Where its process listens while it lives: the port, and the address, a numeric one or a name. 0: nowhere. */
 uint16_t coordinator_member_port(const struct coordinator_member *member, char host[COORDINATOR_NAME_BYTES_MAX + 1]);
-/* For people: nothing has been heard of it since then, and it keeps its place until then. `until_ms` 0: it is heard
- * again. */
-void coordinator_note_silent(struct coordinator *coordinator, struct coordinator_member *member, int64_t since_ms,
-                             int64_t until_ms);
 /* "host (pid 7)", for people. Returns `out`. */
 const char *coordinator_member_name(const struct coordinator_member *member, char *out, size_t size);
 /* Is the node that serves this coordinator one of its members, or has it been and ended? Else it may be elsewhere. */

@@ -49,8 +49,7 @@ struct coordinator_member {
     uint64_t accepted_round;                                /* the last proposal that it has accepted */
     bool is_given_up;                                       /* its loss has been counted */
     bool is_lasting_loss;                                   /* once it has gone it will not come back */
-    int64_t works_until_ms;                 /* at the latest, now that it is lost without a word; 0: it is not */
-    int64_t silent_since_ms, kept_until_ms; /* while it is silent; kept_until_ms 0: it is not */
+    int64_t works_until_ms; /* at the latest, now that it is lost without a word; 0: it is not */
     uint32_t local_world_size;
     uint32_t base_role_rank;               /* of the world that is being ranked */
     uint32_t group_rank, base_global_rank; /* of the last world that it had a part in */
@@ -152,7 +151,6 @@ struct coordinator {
     size_t accepted_spare_count; /* of spares */
     uint64_t lost_count;         /* members that have gone and may be elsewhere, ever */
     size_t host_count;           /* 0: the node that serves this coordinator is no member, and may be elsewhere */
-    size_t silent_count;         /* members that are silent */
     struct coordinator_absent absent[COORDINATOR_ABSENT_MAX];
     size_t absent_count;
     int64_t stopped_ms;                               /* when those have stopped that are not among them */

@@ -217,7 +217,6 @@ void coordinator_member_free(struct coordinator *c, struct coordinator_member *m
     assert(c->worker_count >= member->local_world_size && c->owing_count >= member->owes_answer &&
            c->host_count >= member->is_host);
     c->worker_count -= member->local_world_size;
-    c->silent_count -= member->kept_until_ms > 0;
     c->owing_count -= member->owes_answer;
     c->host_count -= member->is_host && !member->is_lasting_loss; /* one that has ended is nowhere else */
     role_give(c, member->role);

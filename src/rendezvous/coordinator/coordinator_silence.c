@@ -6,15 +6,6 @@
 
 enum { TELL_MS = 60000, MS_PER_S = 1000 };
 
-static void set_silent(struct coordinator_server *server, struct agent *agent, bool is_silent) {
-    int64_t since_ms = agent->heard_ms + coordinator_server_now_ms(server) - coordinator_server_awake_ms(server);
-    agent->is_silent = is_silent;
-    if (agent->member) {
-        coordinator_note_silent(server->coordinator, agent->member, since_ms,
-                                is_silent ? since_ms + agent->lease_ms : 0);
-    }
-}
-
 static void defer(struct coordinator_server *server, struct agent *agent, int64_t deadline_ms) {
     coordinator_agents_take_out(&server->joined, agent);
     agent->deadline_ms = deadline_ms;
@@ -27,7 +18,7 @@ static void keep_silent(struct coordinator_server *server, struct agent *agent, 
     log_warning("no sign of life from node %s for %lld s; it keeps its place, and its workers may run, for %lld s more",
                 coordinator_member_name(agent->member, name, sizeof name),
                 (long long)((now_ms - agent->heard_ms) / MS_PER_S), (long long)((end_ms - now_ms) / MS_PER_S));
-    set_silent(server, agent, true);
+    agent->is_silent = true;
     defer(server, agent, end_ms - now_ms < TELL_MS ? end_ms : now_ms + TELL_MS);
 }
 
@@ -36,7 +27,7 @@ void coordinator_silence_heard(struct coordinator_server *server, struct agent *
     if (agent->is_silent) {
         log_warning("node %s answers again after %lld s", coordinator_member_name(agent->member, name, sizeof name),
                     (long long)((coordinator_server_awake_ms(server) - agent->heard_ms) / MS_PER_S));
-        set_silent(server, agent, false);
+        agent->is_silent = false;
         defer(server, agent, agent->heard_ms + server->silence_ms);
     }
 }
@@ -49,7 +40,7 @@ int64_t coordinator_silence_works_until_ms(const struct coordinator_server *serv
 static void drop_silent(struct coordinator_server *server, struct agent *agent, int64_t now_ms) {
     char why[64];
     struct coordinator_member *member = agent->member;
-    set_silent(server, agent, false);
+    agent->is_silent = false;
     coordinator_knock_stop(agent);
     agent->member = NULL;
     (void)status_fail(MUSTER_ETIMEOUT, "its agent has been silent for %lld ms", (long long)(now_ms - agent->heard_ms));

@@ -319,12 +319,6 @@ void native_heard(struct native *n, const struct coordinator_message *message) {
 
 /* ---- its connection ---- */
 
-static const char *name_place(const struct native *n, char out[NET_HOST_MAX + 8]) {
-    const struct net_endpoint *endpoint = &n->reach.places[n->reach.at].endpoint;
-    (void)str_format(out, NET_HOST_MAX + 8, "%s:%d", endpoint->host, (int)endpoint->port);
-    return out;
-}
-
 static void lose_place(struct native *n, enum rdzv_change change, const char *why) {
     if (is_untold(n)) {
         join_before_told(n);
@@ -361,10 +355,10 @@ void native_opened(struct native *n) {
 }
 
 static void fail_for_good(struct native *n, const char *why) {
-    char name[NET_HOST_MAX + 8], answer[NATIVE_PLACE_ANSWER_MAX];
+    char name[NATIVE_REACH_NAME_SIZE], answer[NATIVE_PLACE_ANSWER_MAX];
     (void)str_copy(answer, sizeof answer, n->reach.places[n->reach.at].answer);
-    participant_fail(&n->part,
-                     status_fail(MUSTER_ECONNECT, "the coordinator at %s %s (%s)", name_place(n, name), why, answer));
+    participant_fail(&n->part, status_fail(MUSTER_ECONNECT, "the coordinator at %s %s (%s)", native_reach_name(n, name),
+                                           why, answer));
 }
 
 /* With one endpoint nobody else can take the coordinator's place. */
@@ -393,7 +387,7 @@ static void lost_while_joining(struct native *n, int status) {
 /* The next one is joined when the workers have ended; at once if the job stops, since that one is to know. */
 static void lose_coordinator(struct native *n, int status) {
     struct native_reach *r = &n->reach;
-    char name[NET_HOST_MAX + 8], why[MUSTER_DETAIL_MAX];
+    char name[NATIVE_REACH_NAME_SIZE], why[MUSTER_DETAIL_MAX];
     (void)str_copy(why, sizeof why, muster_detail());
     bool is_first = r->lost < 0;
     /* It lives, perhaps, and goes on without this node, whose workers are to be gone by then. */
@@ -411,7 +405,7 @@ static void lose_coordinator(struct native *n, int status) {
     bool is_stopping = n->part.membership.stop_by_ms > 0;
     if (!is_stopping || status == MUSTER_ETIMEOUT) {
         rdzv_tell_change(n->part.rdzv, is_cut_off ? RDZV_CUT_OFF : RDZV_NODE_LEFT, "the coordinator at %s is lost: %s",
-                         name_place(n, name), why);
+                         native_reach_name(n, name), why);
     }
     if (!is_stopping) {
         n->part.phase = PARTICIPANT_IDLE;

@@ -130,6 +130,9 @@ bool native_reach_is_overdue(const struct native *n);
 /* What is connected there has not said a word yet: it may be no coordinator. */
 bool native_reach_is_mute(const struct native *n);
 bool native_reach_is_loopback(const struct native *n);
+/* "a:29400": the place of the session. Returns `out`. */
+enum { NATIVE_REACH_NAME_SIZE = NET_HOST_MAX + 8 };
+const char *native_reach_name(const struct native *n, char out[NATIVE_REACH_NAME_SIZE]);
 /* "a:29400: connected; b:29400: ..." Returns `out`. */
 const char *native_reach_describe(const struct native *n, char *out, size_t size);
 const char *native_reach_describe_place(const struct native *n, size_t i, char *out, size_t size);

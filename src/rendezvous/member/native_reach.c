@@ -14,7 +14,6 @@ enum {
     FIRST_ALIVE_MS = 2000, /* a coordinator answers it: what does not is none. Most worlds are told by then */
     PLACE_TEXT = 320,      /* a place and what came of it */
     MARGIN_PART = 8,       /* of the lease: by then workers that must stop are dead, on a busy machine as well */
-    TELL_MS = 60000,       /* between two lines about a coordinator that is silent */
 };
 
 /* With several endpoints the others go on without this node when its lease is over, however long it was away. */
@@ -284,7 +283,7 @@ static uint64_t redial_ms(const struct native *n) {
 /* Who is in a world has workers that run on meanwhile. */
 static uint64_t tell_ms(const struct native *n) {
     return !native_reach_is_held(n) || n->part.phase == PARTICIPANT_JOINING ? UINT64_MAX
-           : n->reach.told_ms > 0                                           ? n->reach.told_ms + TELL_MS
+           : n->reach.told_ms > 0                                           ? n->reach.told_ms + RDZV_SILENCE_REPORT_MS
                                                                             : n->reach.answered_ms + silence_ms(n);
 }
 
@@ -364,15 +363,15 @@ unsigned native_reach_ask_alive(struct native *n) {
     return r->alive_ms > 0 ? 1 : 0;
 }
 
-static const char *name_place(const struct native *n, char out[NET_HOST_MAX + 8]) {
+const char *native_reach_name(const struct native *n, char out[NATIVE_REACH_NAME_SIZE]) {
     const struct net_endpoint *endpoint = &n->reach.places[n->reach.at].endpoint;
-    (void)str_format(out, NET_HOST_MAX + 8, "%s:%d", endpoint->host, (int)endpoint->port);
+    (void)str_format(out, NATIVE_REACH_NAME_SIZE, "%s:%d", endpoint->host, (int)endpoint->port);
     return out;
 }
 
 static void tell_silence(struct native *n) {
     struct native_reach *r = &n->reach;
-    char name[NET_HOST_MAX + 8];
+    char name[NATIVE_REACH_NAME_SIZE];
     uint64_t now = lease_now_ms(n);
     if (now < tell_ms(n)) {
         return;
@@ -381,16 +380,16 @@ static void tell_silence(struct native *n) {
     log_warning(
         "the coordinator at %s has not answered for %llu s; this node's workers run on, and are ended in %llu s "
         "unless it answers",
-        name_place(n, name), (unsigned long long)((now - r->answered_ms) / 1000),
+        native_reach_name(n, name), (unsigned long long)((now - r->answered_ms) / 1000),
         (unsigned long long)((lease_left_ms(n) + 999) / 1000));
 }
 
 static void tell_answer(struct native *n) {
-    char name[NET_HOST_MAX + 8];
+    char name[NATIVE_REACH_NAME_SIZE];
     if (n->reach.told_ms > 0) {
         n->reach.told_ms = 0;
-        log_warning("the coordinator at %s answers again after %llu s; the same workers run on", name_place(n, name),
-                    (unsigned long long)((lease_now_ms(n) - n->reach.answered_ms) / 1000));
+        log_warning("the coordinator at %s answers again after %llu s; the same workers run on",
+                    native_reach_name(n, name), (unsigned long long)((lease_now_ms(n) - n->reach.answered_ms) / 1000));
     }
 }
 

@@ -153,9 +153,8 @@ int c10d_report_taken(const struct c10d *c) {
 void c10d_report_silent(struct c10d *c) {
     const struct rdzv_machine *m = &c->machine;
     char name[RDZV_NODE_TEXT_MAX];
-    enum { TELL_MS = 60000 };
     const int64_t now_ms = rdzv_now_ms(c->rdzv);
-    if (m->has_silent && (c->silence_told_ms == 0 || now_ms >= c->silence_told_ms + TELL_MS)) {
+    if (m->has_silent && (c->silence_told_ms == 0 || now_ms >= c->silence_told_ms + RDZV_SILENCE_REPORT_MS)) {
         c->silence_told_ms = now_ms;
         log_warning(
             "no sign of life from node %s for %lld s; it keeps its place, and its workers may run, for %lld s more",
@@ -170,14 +169,13 @@ void c10d_report_silent(struct c10d *c) {
 }
 
 void c10d_report_store(struct c10d *c) {
-    enum { TELL_MS = 60000 };
     char tried[MUSTER_DETAIL_MAX / 2];
     const struct rdzv_machine *m = &c->machine;
     const int64_t end_ms = c->has_machine ? rdzv_machine_lease_end_ms(m) : INT64_MAX;
     const int64_t now_ms = (int64_t)uv_now(c->rdzv->loop);
     const bool is_silent = c->writing && end_ms != INT64_MAX && rdzv_machine_is_held(m) && now_ms < end_ms &&
                            now_ms - m->answered_ms >= m->settings.expiry_ms;
-    if (is_silent && (c->store_told_ms == 0 || now_ms >= c->store_told_ms + TELL_MS)) {
+    if (is_silent && (c->store_told_ms == 0 || now_ms >= c->store_told_ms + RDZV_SILENCE_REPORT_MS)) {
         c->store_told_ms = now_ms;
         log_warning(
             "the store of the rendezvous (%s) has not answered for %lld s; this node's workers run on, and are ended "

@@ -132,10 +132,10 @@ bool rdzv_roster_expired(const struct rdzv_roster *roster, const struct rdzv_mem
     if (!(member->lists & RDZV_HEARTBEAT) || now.monotonic_ms < now.judges_from_ms) {
         return false;
     }
-    const struct rdzv_sighting *s = rdzv_roster_find(roster, &member->node);
-    if (s && now.monotonic_ms - s->changed_ms >= limit_ms) {
+    if (rdzv_roster_is_silent(roster, &member->node, limit_ms, now)) {
         return true;
     }
+    const struct rdzv_sighting *s = rdzv_roster_find(roster, &member->node);
     return !(s && s->renewed) && now.wall_us - member->heartbeat_us > limit_ms * 1000;
 }
 
