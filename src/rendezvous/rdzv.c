@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hold.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -28,7 +29,7 @@ void rdzv_conf_init(struct rdzv_conf *conf) {
         .heartbeat_timeout_ms = 5000,
         .keep_alive_interval_ms = 5000,
         .keep_alive_max_attempt = 3,
-        .hold_timeout_ms = RDZV_HOLD_DEFAULT_MS,
+        .hold_timeout_ms = HOLD_DEFAULT_MS,
         .read_timeout_ms = 60000,
         .static_timeout_ms = 900000,
         .silence_timeout_ms = 10000,

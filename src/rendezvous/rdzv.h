@@ -42,8 +42,6 @@ struct rdzv_tls_conf {
     char cert_file[RDZV_TEXT_MAX], key_file[RDZV_TEXT_MAX], ca_file[RDZV_TEXT_MAX];
 };
 
-#define RDZV_HOLD_DEFAULT_MS UINT64_C(180000)
-
 struct rdzv_conf {
     uint64_t join_timeout_ms;        /* 600 000 */
     uint64_t last_call_timeout_ms;   /* 30 000 */

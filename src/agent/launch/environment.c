@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/held/held_wire.h"
+#include "base/hold.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -135,7 +136,7 @@ static int put_texts(const struct launch_config *config, const struct rdzv_world
     const char *nccl = get(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
     char lost[ENVIRONMENT_LOST_KEY_MAX], hold[24];
     const uint64_t hold_ms = config->rdzv.conf.hold_timeout_ms;
-    bool is_default = hold_ms == 0 || hold_ms == RDZV_HOLD_DEFAULT_MS; /* theirs as well */
+    bool is_default = hold_ms == 0 || hold_ms == HOLD_DEFAULT_MS; /* theirs as well */
     (void)str_format(hold, sizeof hold, "%llu", (unsigned long long)hold_ms / 1000);
     const char *table[][2] = {
         {"ROLE_NAME", config->role},

@@ -1,5 +1,6 @@
 /* Worker environment and argv against what torchrun 2.13 hands to its workers. */
 #include "agent/launch/environment.h"
+#include "base/hold.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -158,7 +159,7 @@ static void another_hold_timeout_is_told(void **state) {
     struct environment_worker worker = {.local_rank = 0, .error_file = ""};
     const char *inherited[] = {NULL};
     struct launch_strings out = {0};
-    config.rdzv.conf.hold_timeout_ms = RDZV_HOLD_DEFAULT_MS;
+    config.rdzv.conf.hold_timeout_ms = HOLD_DEFAULT_MS;
     assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
     assert_null(value_of(&out, "MUSTER_HOLD_TIMEOUT"));
     launch_strings_done(&out);

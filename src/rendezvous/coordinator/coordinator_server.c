@@ -251,7 +251,7 @@ static bool join(struct coordinator_server *server, struct agent *agent, struct 
     return agent->member != NULL;
 }
 
-/* It may carry the session on: its coordinator has not heard all that was said, or the other way round. */
+/* RESUME names the session that `before` holds. */
 static bool can_resume(const struct coordinator_server *server, struct agent *before,
                        const struct coordinator_message *message) {
     return before && !before->is_broken && before->session == message->node.session &&

@@ -71,14 +71,14 @@ struct rdzv_machine {
     struct rdzv_state state; /* as adopted, and what we have done to it since */
     struct rdzv_roster roster;
     enum rdzv_phase phase;
-    bool synced;             /* a state has been adopted */
-    bool writing;            /* a write is out: nothing is decided before its outcome */
-    bool was_spare;          /* the store has listed it as one since it began to join */
-    int64_t awaited_round;   /* complete, and this node was not in it while it joined; -1: none */
-    size_t awaited_count;    /* its participants, as many as there were at a time */
-    int64_t barred_round;    /* complete, and nobody is let in any more: rdzv_machine_bar(); -1: none */
-    bool has_silent;         /* a member of the world is silent, and keeps its place: there is no world without it */
-    struct rdzv_node silent; /* then: which one, the first of them */
+    bool synced;                            /* a state has been adopted */
+    bool writing;                           /* a write is out: nothing is decided before its outcome */
+    bool was_spare;                         /* the store has listed it as one since it began to join */
+    int64_t awaited_round;                  /* complete, and this node was not in it while it joined; -1: none */
+    size_t awaited_count;                   /* its participants, as many as there were at a time */
+    int64_t barred_round;                   /* complete, and nobody is let in any more: rdzv_machine_bar(); -1: none */
+    bool has_silent;                        /* a member of the world is silent, and keeps its place */
+    struct rdzv_node silent;                /* then: which one, the first of them */
     int64_t silent_since_ms, kept_until_ms; /* then, by the judge's clock */
     int64_t beat_us, beat_ms; /* this node's last heartbeat that was sent, and when, by the loop's clock */
     int64_t answered_ms;      /* when the last one was sent that is known to be stored; 0: none */
